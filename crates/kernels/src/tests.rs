@@ -1,0 +1,15 @@
+//! Each operation against a plain reference in f64, for every instruction set of this CPU, over shapes around every
+//! border: one value, one less and one more than a vector, a panel, a tile.
+
+mod activation;
+mod attention;
+mod distance;
+mod gemm;
+mod isa;
+mod layer_norm;
+mod math;
+mod pooling;
+mod reference;
+mod softmax;
+mod support;
+mod threads;
