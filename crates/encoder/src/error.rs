@@ -1,0 +1,77 @@
+//! What can go wrong when a model is loaded and when it runs.
+
+use crate::{ConfigError, WeightsError};
+
+/// A batch that a model cannot compute, or a pass that was stopped.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EncodeError {
+    /// The checkpoint answered [`Flow::Stop`](crate::Flow::Stop).
+    #[error("the forward pass was stopped between two layers")]
+    Stopped,
+    /// A sequence without tokens.
+    #[error("sequence {sequence} of the batch has no tokens; every sequence needs at least one")]
+    EmptySequence {
+        /// Index of the sequence in the batch.
+        sequence: usize,
+    },
+    /// A sequence longer than the model's position table.
+    #[error("sequence {sequence} of the batch has {length} tokens, the model has {limit} positions")]
+    TooLong {
+        /// Index of the sequence in the batch.
+        sequence: usize,
+        /// Its tokens.
+        length: usize,
+        /// The model's usable positions.
+        limit: usize,
+    },
+    /// A token id outside the word table: tokenizer and model do not belong together.
+    #[error(
+        "token id {id} (sequence {sequence}, position {position}) is outside the model's vocabulary of {vocab_size}: \
+         the tokenizer does not belong to this model"
+    )]
+    TokenOutOfRange {
+        /// Index of the sequence in the batch.
+        sequence: usize,
+        /// Position in the sequence.
+        position: usize,
+        /// The id.
+        id: u32,
+        /// Rows of the word table.
+        vocab_size: usize,
+    },
+    /// A token type outside the type table.
+    #[error("token type {id} (sequence {sequence}, position {position}) is outside the model's {type_vocab_size} types")]
+    TokenTypeOutOfRange {
+        /// Index of the sequence in the batch.
+        sequence: usize,
+        /// Position in the sequence.
+        position: usize,
+        /// The type.
+        id: u32,
+        /// Rows of the type table; 0 when the model has none.
+        type_vocab_size: usize,
+    },
+    /// The parts of the batch disagree.
+    #[error("the batch has {actual} {part} where its lengths add up to {expected}")]
+    Ragged {
+        /// `"input_ids"` or `"token_type_ids"`.
+        part: &'static str,
+        /// How many there are.
+        actual: usize,
+        /// Sum of `lengths`.
+        expected: usize,
+    },
+}
+
+/// A model that cannot be loaded.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// `config.json` names something that is not supported, or is malformed.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The weights are absent, damaged or of another model.
+    #[error(transparent)]
+    Weights(#[from] WeightsError),
+}

@@ -1,0 +1,114 @@
+//! BERT (`model_type: "bert"`): sum of word, position and type rows, layer norm; post-norm layers; plain feed-forward part.
+//!
+//! Source: Devlin et al. 2018, and `models/bert/{configuration,modeling}_bert.py` of transformers, whose defaults are taken for the
+//! few keys that old files leave out. Sizes have no default here, because a wrong one could load.
+
+use serde_json::{Value, json};
+
+use simile_kernels::Activation;
+
+use super::config::{invalid, unsupported};
+use super::{Architecture, Config, ConfigError, LayerNames, NormNames, TensorNames};
+use crate::spec::{
+    AttentionSpec, EmbeddingSpec, EncoderSpec, LayerSpec, Mask, MlpKind, MlpSpec, Norm, NormPlacement, Positions,
+};
+
+/// Names in the checkpoints of `BertModel` (no prefix) and of models around it (`bert.`). `gamma` and `beta` are TensorFlow's
+/// spelling, still shipped.
+const NAMES: TensorNames = TensorNames {
+    prefixes: &["", "bert."],
+    word_embeddings: "embeddings.word_embeddings.weight",
+    position_embeddings: Some("embeddings.position_embeddings.weight"),
+    token_type_embeddings: Some("embeddings.token_type_embeddings.weight"),
+    embeddings_norm: "embeddings.LayerNorm",
+    norm: &[
+        NormNames { weight: "weight", bias: "bias" },
+        NormNames { weight: "gamma", bias: "beta" },
+    ],
+    layer: LayerNames {
+        query: "encoder.layer.{}.attention.self.query",
+        key: "encoder.layer.{}.attention.self.key",
+        value: "encoder.layer.{}.attention.self.value",
+        attention_output: "encoder.layer.{}.attention.output.dense",
+        attention_norm: "encoder.layer.{}.attention.output.LayerNorm",
+        up: "encoder.layer.{}.intermediate.dense",
+        down: "encoder.layer.{}.output.dense",
+        mlp_norm: "encoder.layer.{}.output.LayerNorm",
+    },
+};
+
+/// transformers' default of `layer_norm_eps`; files of 2018 do not have the key.
+const DEFAULT_EPSILON: f32 = 1e-12;
+/// transformers' default of `type_vocab_size`.
+const DEFAULT_TYPES: usize = 2;
+
+const ACTIVATIONS: &str = "\"gelu\", \"gelu_python\" (erf form), \"gelu_new\", \"gelu_fast\", \"gelu_pytorch_tanh\" (tanh form), \
+                           \"relu\", \"silu\", \"swish\", \"tanh\"";
+
+pub(super) fn parse(config: &Config<'_>) -> Result<Architecture, ConfigError> {
+    ensure_supported(config)?;
+    let hidden_size = config.count("hidden_size")?;
+    let heads = config.count("num_attention_heads")?;
+    if !hidden_size.is_multiple_of(heads) {
+        let expected = format!("a divisor of hidden_size = {hidden_size}");
+        return Err(invalid("num_attention_heads", &json!(heads), expected));
+    }
+    let epsilon = config.optional_epsilon("layer_norm_eps")?.unwrap_or(DEFAULT_EPSILON);
+    let norm = Norm::LayerNorm { epsilon };
+    let spec = EncoderSpec {
+        vocab_size: config.count("vocab_size")?,
+        hidden_size,
+        layers: config.count("num_hidden_layers")?,
+        embeddings: EmbeddingSpec {
+            positions: Positions::Absolute { table: config.count("max_position_embeddings")?, offset: 0 },
+            token_types: Some(config.optional_count("type_vocab_size")?.unwrap_or(DEFAULT_TYPES)),
+            norm,
+        },
+        layer: LayerSpec {
+            placement: NormPlacement::Post,
+            attention: AttentionSpec { heads, head_dim: hidden_size / heads, mask: Mask::Bidirectional },
+            mlp: MlpSpec {
+                intermediate_size: config.count("intermediate_size")?,
+                kind: MlpKind::Plain,
+                activation: activation(config)?,
+            },
+            norm,
+        },
+    };
+    Ok(Architecture { spec, names: NAMES })
+}
+
+/// Refuses every option of `BertConfig`, and of what is built around it, that changes the result and is not implemented.
+fn ensure_supported(config: &Config<'_>) -> Result<(), ConfigError> {
+    config.only("position_embedding_type", &[json!("absolute")], "\"absolute\"")?;
+    config.only("is_decoder", &[json!(false)], "false (an encoder attends in both directions)")?;
+    config.only("add_cross_attention", &[json!(false)], "false")?;
+    config.only("is_encoder_decoder", &[json!(false)], "false")?;
+    config.only("pruned_heads", &[json!({}), json!([])], "none (every layer has num_attention_heads heads)")?;
+    config.only("rope_scaling", &[], "absent (positions are a learned table)")?;
+    config.only("rope_parameters", &[], "absent (positions are a learned table)")?;
+    config.only("quantization_config", &[], "absent (weights in F32, F16 or BF16)")?;
+    // ALBERT's and ELECTRA's factorised table under a bert name.
+    if let (Some(narrow), Some(hidden)) = (config.get("embedding_size"), config.get("hidden_size"))
+        && narrow != hidden
+    {
+        return Err(unsupported("embedding_size", narrow, "absent, or equal to hidden_size"));
+    }
+    // Modelling code of the repository's own: the class is not BertModel, whatever model_type says.
+    if let Some(class) = config.get("auto_map").and_then(|map| map.get("AutoModel")) {
+        return Err(unsupported("auto_map.AutoModel", class, "absent (models with code of their own are not BERT)"));
+    }
+    Ok(())
+}
+
+fn activation(config: &Config<'_>) -> Result<Activation, ConfigError> {
+    let name = config.optional_str("hidden_act")?.unwrap_or("gelu");
+    match name {
+        "gelu" | "gelu_python" => Ok(Activation::Gelu),
+        "gelu_new" | "gelu_fast" | "gelu_pytorch_tanh" => Ok(Activation::GeluTanh),
+        "relu" => Ok(Activation::Relu),
+        "silu" | "swish" => Ok(Activation::Silu),
+        "tanh" => Ok(Activation::Tanh),
+        other => Err(unsupported("hidden_act", &Value::from(other), ACTIVATIONS)),
+    }
+}

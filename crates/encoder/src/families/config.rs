@@ -1,0 +1,163 @@
+//! A strict reader of `config.json`: typed getters whose errors name the key, the value and what is allowed.
+//!
+//! `null` counts as absent everywhere, because transformers writes unset options so.
+
+use serde_json::{Map, Value};
+
+/// A configuration that is not supported, or malformed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The file is JSON, but not a configuration.
+    #[error("config.json: expected an object, found {found}")]
+    NotAnObject {
+        /// Kind of JSON value.
+        found: &'static str,
+    },
+    /// A key that the family cannot do without.
+    #[error("config.json: {key} is missing; it must be {expected}")]
+    Missing {
+        /// The key.
+        key: &'static str,
+        /// What it should be.
+        expected: &'static str,
+    },
+    /// No `model_type`.
+    #[error("config.json: model_type is missing; supported: {}", supported.join(", "))]
+    MissingModelType {
+        /// Supported values.
+        supported: &'static [&'static str],
+    },
+    /// A `model_type` without a family here.
+    #[error("config.json: model_type {value:?} is not supported; supported: {}", supported.join(", "))]
+    UnknownModelType {
+        /// The value.
+        value: String,
+        /// Supported values.
+        supported: &'static [&'static str],
+    },
+    /// A family that hides behind another's `model_type`.
+    #[error("this is a {family} model ({evidence}), which is not supported; supported model types: {}", supported.join(", "))]
+    UnsupportedFamily {
+        /// The family.
+        family: &'static str,
+        /// How it was recognised.
+        evidence: String,
+        /// Supported values of `model_type`.
+        supported: &'static [&'static str],
+    },
+    /// A value that is well formed and would change the result, but is not implemented.
+    #[error("config.json: {key} = {value} is not supported; allowed: {allowed}")]
+    Unsupported {
+        /// The key.
+        key: &'static str,
+        /// Its value, as JSON.
+        value: String,
+        /// What is allowed.
+        allowed: &'static str,
+    },
+    /// A value of the wrong kind, out of range, or at odds with another.
+    #[error("config.json: {key} = {value} is not valid; expected {expected}")]
+    Invalid {
+        /// The key.
+        key: &'static str,
+        /// Its value, as JSON.
+        value: String,
+        /// What it should be.
+        expected: String,
+    },
+}
+
+/// `config.json`, whose keys are read one by one.
+pub(super) struct Config<'a> {
+    map: &'a Map<String, Value>,
+}
+
+const COUNT: &str = "a whole number of at least 1";
+
+impl<'a> Config<'a> {
+    pub(super) fn new(json: &'a Value) -> Result<Self, ConfigError> {
+        match json {
+            Value::Object(map) => Ok(Self { map }),
+            other => Err(ConfigError::NotAnObject { found: kind(other) }),
+        }
+    }
+
+    /// The value of `key`, `null` being absent.
+    pub(super) fn get(&self, key: &str) -> Option<&'a Value> {
+        self.map.get(key).filter(|value| !value.is_null())
+    }
+
+    /// A size: a whole number of at least 1.
+    pub(super) fn count(&self, key: &'static str) -> Result<usize, ConfigError> {
+        self.optional_count(key)?.ok_or(ConfigError::Missing { key, expected: COUNT })
+    }
+
+    pub(super) fn optional_count(&self, key: &'static str) -> Result<Option<usize>, ConfigError> {
+        let Some(value) = self.get(key) else {
+            return Ok(None);
+        };
+        match value.as_u64().and_then(|count| usize::try_from(count).ok()) {
+            Some(count) if count >= 1 => Ok(Some(count)),
+            _ => Err(invalid(key, value, COUNT)),
+        }
+    }
+
+    pub(super) fn optional_str(&self, key: &'static str) -> Result<Option<&'a str>, ConfigError> {
+        match self.get(key) {
+            None => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(value) => Err(invalid(key, value, "a string")),
+        }
+    }
+
+    /// A number that is added to a variance: finite, in f32, and not negative.
+    pub(super) fn optional_epsilon(&self, key: &'static str) -> Result<Option<f32>, ConfigError> {
+        let Some(value) = self.get(key) else {
+            return Ok(None);
+        };
+        match value.as_f64().map(|number| number as f32) {
+            Some(number) if number.is_finite() && number >= 0.0 => Ok(Some(number)),
+            _ => Err(invalid(key, value, "a finite number of at least 0")),
+        }
+    }
+
+    /// Refuses `key` unless it is absent or one of `allowed`.
+    pub(super) fn only(&self, key: &'static str, allowed: &[Value], text: &'static str) -> Result<(), ConfigError> {
+        match self.get(key) {
+            Some(value) if !allowed.contains(value) => Err(unsupported(key, value, text)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The class names in `architectures`.
+    pub(super) fn architectures(&self) -> impl Iterator<Item = &'a str> {
+        let classes = self.get("architectures").and_then(Value::as_array);
+        classes.into_iter().flatten().filter_map(Value::as_str)
+    }
+
+    /// The classes in `auto_map`: modelling code that a repository brings with it.
+    pub(super) fn custom_code(&self) -> impl Iterator<Item = &'a str> {
+        let map = self.get("auto_map").and_then(Value::as_object);
+        map.into_iter().flat_map(Map::values).filter_map(Value::as_str)
+    }
+}
+
+pub(super) fn invalid(key: &'static str, value: &Value, expected: impl Into<String>) -> ConfigError {
+    ConfigError::Invalid { key, value: value.to_string(), expected: expected.into() }
+}
+
+pub(super) fn unsupported(key: &'static str, value: &Value, allowed: &'static str) -> ConfigError {
+    ConfigError::Unsupported { key, value: value.to_string(), allowed }
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "an array",
+        Value::Object(_) => "an object",
+    }
+}

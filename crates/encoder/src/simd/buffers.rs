@@ -1,0 +1,187 @@
+//! The executor's memory: what the sequences of a batch need, and what a thread needs for itself.
+
+use std::time::{Duration, Instant};
+
+use simile_kernels::{AlignedVec, AttentionScratch};
+
+use super::dims::Dims;
+use super::sequences::Sequences;
+
+/// Activations of a batch. `tokens` rows each, unless said otherwise.
+#[derive(Default)]
+pub(crate) struct BatchBuffers {
+    hidden: AlignedVec,
+    query: AlignedVec,
+    key: AlignedVec,
+    value: AlignedVec,
+    context: AlignedVec,
+    /// Rows of `hidden` that the last layer goes on with, when it does not with all.
+    picked: AlignedVec,
+    /// Middle of the feed-forward part and output of a linear layer, when the team shares a few rows out by columns.
+    middle: AlignedVec,
+    output: AlignedVec,
+}
+
+/// Where the activations lie. Ranks write disjoint parts between barriers; see `layer.rs` for who writes what.
+#[derive(Clone, Copy)]
+pub(super) struct BatchView {
+    /// `[tokens][dims.hidden_stride]`
+    pub hidden: *mut f32,
+    /// `[rows][dims.heads_stride]`
+    pub query: *mut f32,
+    /// `[tokens][dims.heads_stride]`
+    pub key: *mut f32,
+    /// `[panels][tokens][panel width]`
+    pub value: *mut f32,
+    /// `[rows][dims.heads_stride]`
+    pub context: *mut f32,
+    /// `[sequences][dims.hidden_stride]`
+    pub picked: *mut f32,
+    /// `[rows][dims.middle_stride]`
+    pub middle: *mut f32,
+    /// `[rows][dims.hidden_stride]`
+    pub output: *mut f32,
+}
+
+// SAFETY: a view is only addresses. Whoever reads or writes through them (layer.rs) makes sure that ranks touch disjoint parts.
+unsafe impl Send for BatchView {}
+// SAFETY: as above.
+unsafe impl Sync for BatchView {}
+
+impl BatchBuffers {
+    /// Makes room for `sequences`, and for `shared` rows that the team shares out by columns.
+    pub(super) fn view(&mut self, dims: &Dims, sequences: &Sequences<'_>, shared: usize) -> BatchView {
+        let tokens = sequences.tokens();
+        let picked = if sequences.narrows() { sequences.outputs() } else { 0 };
+        BatchView {
+            hidden: room(&mut self.hidden, tokens * dims.hidden_stride),
+            query: room(&mut self.query, tokens * dims.heads_stride),
+            key: room(&mut self.key, tokens * dims.heads_stride),
+            value: room(&mut self.value, tokens * dims.heads_width),
+            context: room(&mut self.context, tokens * dims.heads_stride),
+            picked: room(&mut self.picked, picked * dims.hidden_stride),
+            middle: room(&mut self.middle, shared * dims.middle_stride),
+            output: room(&mut self.output, shared * dims.hidden_stride),
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        let Self { hidden, query, key, value, context, picked, middle, output } = self;
+        let buffers = [hidden, query, key, value, context, picked, middle, output];
+        buffers.iter().map(|buffer| buffer.len() * size_of::<f32>()).sum()
+    }
+}
+
+/// What only one thread reads.
+#[derive(Default)]
+pub(crate) struct ThreadBuffers {
+    /// Middle of the feed-forward part of a row block.
+    middle: AlignedVec,
+    /// Output of a linear layer of a row block.
+    output: AlignedVec,
+    /// A row of the word table, widened.
+    pub(super) row: AlignedVec,
+    /// K^T and a block of scores.
+    pub(super) attention: AttentionScratch,
+    pub(crate) clock: Clock,
+}
+
+impl ThreadBuffers {
+    /// Middle and output of a block of `rows` rows.
+    pub(super) fn block(&mut self, dims: &Dims, rows: usize) -> (*mut f32, *mut f32) {
+        let middle = room(&mut self.middle, rows * dims.middle_stride);
+        (middle, room(&mut self.output, rows * dims.hidden_stride))
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        let floats = self.middle.len() + self.output.len() + self.row.len();
+        floats * size_of::<f32>()
+    }
+
+    /// Gives the buffers back, not the measured times.
+    pub(crate) fn free(&mut self) {
+        let clock = std::mem::take(&mut self.clock);
+        *self = Self { clock, ..Self::default() };
+    }
+}
+
+fn room(buffer: &mut AlignedVec, len: usize) -> *mut f32 {
+    buffer.grow(len);
+    buffer.as_mut_ptr()
+}
+
+/// Parts of a forward pass that are measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    Embed,
+    Qkv,
+    Attention,
+    Output,
+    Up,
+    Down,
+    Norm,
+    Wait,
+}
+
+impl Stage {
+    pub(crate) const ALL: [Stage; 8] = [
+        Stage::Embed,
+        Stage::Qkv,
+        Stage::Attention,
+        Stage::Output,
+        Stage::Up,
+        Stage::Down,
+        Stage::Norm,
+        Stage::Wait,
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Stage::Embed => "embed",
+            Stage::Qkv => "qkv",
+            Stage::Attention => "attention",
+            Stage::Output => "output projection",
+            Stage::Up => "feed-forward up",
+            Stage::Down => "feed-forward down",
+            Stage::Norm => "norm",
+            Stage::Wait => "wait",
+        }
+    }
+}
+
+/// A stopwatch for stages; off unless someone asks.
+#[derive(Default)]
+pub(crate) struct Clock {
+    last: Option<Instant>,
+    totals: [Duration; Stage::ALL.len()],
+    enabled: bool,
+}
+
+impl Clock {
+    pub(crate) fn enable(&mut self, on: bool) {
+        self.enabled = on;
+    }
+
+    /// Starts to measure: what follows belongs to the next [`tick`](Self::tick).
+    #[inline]
+    pub(super) fn start(&mut self) {
+        if self.enabled {
+            self.last = Some(Instant::now());
+        }
+    }
+
+    /// Books the time since the last tick to `stage`.
+    #[inline]
+    pub(super) fn tick(&mut self, stage: Stage) {
+        if self.enabled {
+            let now = Instant::now();
+            if let Some(last) = self.last.replace(now) {
+                self.totals[stage as usize] += now - last;
+            }
+        }
+    }
+
+    pub(crate) fn take(&mut self) -> [Duration; Stage::ALL.len()] {
+        std::mem::take(&mut self.totals)
+    }
+}

@@ -1,0 +1,153 @@
+//! Weights that cannot be used, and what to do about it.
+
+use std::path::PathBuf;
+
+/// Weights that are absent, damaged, or not those of the model that `config.json` describes.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WeightsError {
+    /// Nothing that looks like weights.
+    #[error(
+        "no weights in {}: expected {}",
+        folder.display(),
+        super::NAMES_LOOKED_FOR
+    )]
+    Missing {
+        /// The model's folder.
+        folder: PathBuf,
+    },
+    /// Weights in formats that are not read.
+    #[error(
+        "{} has no safetensors weights, only {}, which is not read (a pickle can run code when it is opened). Use a revision of the \
+         repository that has model.safetensors (often `refs/pr/N`), or save the model again with transformers' \
+         `save_pretrained(folder, safe_serialization=True)`",
+        folder.display(),
+        found.join(", ")
+    )]
+    OnlyOtherFormats {
+        /// The model's folder.
+        folder: PathBuf,
+        /// The files that are there.
+        found: Vec<String>,
+    },
+    /// The operating system refused.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The placeholder that git leaves when Git LFS is not installed.
+    #[error(
+        "{} is a Git LFS pointer, not the weights{}: run `git lfs pull` in the repository, or download the file itself",
+        path.display(),
+        size.map(|bytes| format!(" ({bytes} bytes)")).unwrap_or_default()
+    )]
+    GitLfsPointer {
+        /// The file.
+        path: PathBuf,
+        /// Size of the real file, as the pointer states it.
+        size: Option<u64>,
+    },
+    /// A file of another kind under a safetensors name.
+    #[error("{} is not a safetensors file but {found}: download it again", path.display())]
+    NotSafetensors {
+        /// The file.
+        path: PathBuf,
+        /// What it looks like.
+        found: &'static str,
+    },
+    /// Fewer bytes than the header promises.
+    #[error("{} is cut off: {actual} bytes of {expected}; download it again", path.display())]
+    Truncated {
+        /// The file.
+        path: PathBuf,
+        /// Its bytes.
+        actual: u64,
+        /// Bytes it should have.
+        expected: u64,
+    },
+    /// A header that contradicts itself or the file.
+    #[error("{} is damaged: {reason}; download it again", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// `model.safetensors.index.json` is malformed.
+    #[error("{}: {reason}", path.display())]
+    Index {
+        /// The index.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A shard that the index names is not there.
+    #[error("{} is missing, and {} says that it holds part of the weights: the download is incomplete", shard.display(), index.display())]
+    MissingShard {
+        /// The shard.
+        shard: PathBuf,
+        /// The index.
+        index: PathBuf,
+    },
+    /// The same tensor twice: which one counts cannot be known.
+    #[error("tensor {tensor} is there twice: {first} and {second}")]
+    DuplicateTensor {
+        /// The tensor, as the model needs it.
+        tensor: String,
+        /// One place or name.
+        first: String,
+        /// The other.
+        second: String,
+    },
+    /// A tensor that the model needs.
+    #[error(
+        "{} has no tensor {}; it has {available}",
+        folder.display(),
+        tried.join(" or ")
+    )]
+    MissingTensor {
+        /// The model's folder.
+        folder: PathBuf,
+        /// Names that were looked for.
+        tried: Vec<String>,
+        /// A few of the names that are there, and how many there are.
+        available: String,
+    },
+    /// A tensor of another size than `config.json` says.
+    #[error("{}: tensor {tensor} has shape {actual:?}, config.json asks for {expected:?}", path.display())]
+    Shape {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        tensor: String,
+        /// Its shape.
+        actual: Vec<usize>,
+        /// The shape that the configuration implies.
+        expected: Vec<usize>,
+    },
+    /// A tensor of a type that is not read.
+    #[error("{}: tensor {tensor} is {actual}; supported: F32, F16, BF16", path.display())]
+    Dtype {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        tensor: String,
+        /// Its type as safetensors spells it.
+        actual: String,
+    },
+    /// NaN or an infinity in the weights.
+    #[error("{}: tensor {tensor} has {value} at element {index}: the file is damaged or the model was saved broken", path.display())]
+    NonFinite {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        tensor: String,
+        /// Row-major index of the first such element.
+        index: usize,
+        /// NaN, inf or -inf.
+        value: f32,
+    },
+}

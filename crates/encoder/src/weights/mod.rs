@@ -1,0 +1,177 @@
+//! Weights of a checkpoint: `model.safetensors`, or the shards that `model.safetensors.index.json` lists.
+//!
+//! # Contract
+//! - Files are mapped, not read: a tensor costs nothing until it is looked at, and its pages can be let go with [`Tensor::release`].
+//! - Stored types F32, F16 and BF16 are widened to f32, exactly. Anything else is an error when it is asked for, not before: files
+//!   hold tensors that no encoder reads (`position_ids` is I64).
+//! - What is wrong with a file is said in its own words: a Git LFS pointer, an HTML page, a cut-off download, a pickle.
+//!
+//! The file must not change while it is mapped (on Unix, replace a model by renaming, as download tools do).
+
+mod error;
+mod file;
+mod header;
+mod resolve;
+mod table;
+mod tensor;
+mod widen;
+
+use std::collections::BTreeSet;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+pub use error::WeightsError;
+use file::TensorFile;
+pub use resolve::{LinearTensors, NormTensors, Resolver};
+pub use table::EmbeddingTable;
+pub use tensor::Tensor;
+
+const SINGLE: &str = "model.safetensors";
+const INDEX: &str = "model.safetensors.index.json";
+/// For the error message.
+const NAMES_LOOKED_FOR: &str = "model.safetensors or model.safetensors.index.json with its shards";
+
+/// How weights in other formats are called.
+const OTHER_FORMATS: &[&str] = &[
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+    "tf_model.h5",
+    "flax_model.msgpack",
+    "model.ckpt.index",
+    "model.onnx",
+    "onnx",
+    "openvino",
+];
+
+/// A checkpoint's tensors by name.
+pub struct Weights {
+    folder: PathBuf,
+    files: Vec<TensorFile>,
+    /// Tensor name to its place in `files`.
+    places: HashMap<String, usize>,
+}
+
+impl Weights {
+    /// Maps the weights of the model folder `dir`. As in transformers, a single file wins over shards.
+    ///
+    /// # Errors
+    /// [`WeightsError`]: no weights, only other formats, or a file that is not sound.
+    pub fn open(dir: &Path) -> Result<Weights, WeightsError> {
+        let single = dir.join(SINGLE);
+        let index = dir.join(INDEX);
+        let paths = if single.exists() {
+            vec![single]
+        } else if index.exists() {
+            shards(&index)?
+        } else {
+            return Err(nothing(dir));
+        };
+        let files = paths.into_iter().map(TensorFile::open).collect::<Result<Vec<_>, _>>()?;
+        Self::from_files(dir, files)
+    }
+
+    /// Maps one safetensors file by path, for modules that bring weights of their own (`2_Dense/model.safetensors`).
+    ///
+    /// # Errors
+    /// [`WeightsError`]: the file is absent or not sound.
+    pub fn open_file(path: &Path) -> Result<Weights, WeightsError> {
+        let folder = path.parent().unwrap_or(Path::new("."));
+        Self::from_files(folder, vec![TensorFile::open(path.to_path_buf())?])
+    }
+
+    fn from_files(folder: &Path, files: Vec<TensorFile>) -> Result<Weights, WeightsError> {
+        let mut places = HashMap::new();
+        for (number, file) in files.iter().enumerate() {
+            for name in file.names() {
+                if let Some(first) = places.insert(name.clone(), number) {
+                    return Err(WeightsError::DuplicateTensor {
+                        tensor: name.to_owned(),
+                        first: format!("in {}", files[first].path().display()),
+                        second: format!("in {}", file.path().display()),
+                    });
+                }
+            }
+        }
+        Ok(Weights { folder: folder.to_path_buf(), files, places })
+    }
+
+    /// The tensor called exactly `name`, if there is one.
+    pub fn get(&self, name: &str) -> Option<Tensor<'_>> {
+        let file = &self.files[*self.places.get(name)?];
+        file.tensor(name)
+    }
+
+    /// The tensor called exactly `name`.
+    ///
+    /// # Errors
+    /// [`WeightsError::MissingTensor`].
+    pub fn tensor(&self, name: &str) -> Result<Tensor<'_>, WeightsError> {
+        self.get(name).ok_or_else(|| self.missing(vec![name.to_owned()]))
+    }
+
+    /// Names of all tensors, sorted.
+    pub fn names(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = self.places.keys().map(String::as_str).collect();
+        names.sort_unstable();
+        names
+    }
+
+    fn missing(&self, tried: Vec<String>) -> WeightsError {
+        const SHOWN: usize = 5;
+        let names = self.names();
+        let available = match names.len() {
+            0 => "no tensors at all".to_owned(),
+            count if count <= SHOWN => names.join(", "),
+            count => format!("{} and {} more", names[..SHOWN].join(", "), count - SHOWN),
+        };
+        WeightsError::MissingTensor { folder: self.folder.clone(), tried, available }
+    }
+}
+
+/// The shard files that an index names, in order of their names.
+fn shards(index: &Path) -> Result<Vec<PathBuf>, WeightsError> {
+    let wrong = |reason: String| WeightsError::Index { path: index.to_path_buf(), reason };
+    let text =
+        std::fs::read_to_string(index).map_err(|source| WeightsError::Io { path: index.to_path_buf(), source })?;
+    let json: Value = serde_json::from_str(&text).map_err(|error| wrong(format!("not JSON: {error}")))?;
+    let map = json
+        .get("weight_map")
+        .and_then(Value::as_object)
+        .ok_or_else(|| wrong("weight_map is missing or not an object".to_owned()))?;
+    let mut names = BTreeSet::new();
+    for (tensor, shard) in map {
+        let shard = shard.as_str().ok_or_else(|| wrong(format!("the shard of tensor {tensor} is not a string")))?;
+        // An index comes from the network: it may not point outside its folder.
+        if shard.is_empty() || shard == ".." || shard.contains(['/', '\\', ':']) {
+            return Err(wrong(format!("shard {shard:?} of tensor {tensor} is not a plain file name")));
+        }
+        names.insert(shard);
+    }
+    if names.is_empty() {
+        return Err(wrong("weight_map is empty".to_owned()));
+    }
+    let folder = index.parent().unwrap_or(Path::new("."));
+    let paths: Vec<PathBuf> = names.into_iter().map(|name| folder.join(name)).collect();
+    match paths.iter().find(|path| !path.exists()) {
+        Some(shard) => {
+            Err(WeightsError::MissingShard { shard: shard.clone(), index: index.to_path_buf() })
+        }
+        None => Ok(paths),
+    }
+}
+
+/// Why there is nothing to open.
+fn nothing(dir: &Path) -> WeightsError {
+    if let Err(source) = std::fs::read_dir(dir) {
+        return WeightsError::Io { path: dir.to_path_buf(), source };
+    }
+    let found: Vec<String> =
+        OTHER_FORMATS.iter().filter(|name| dir.join(name).exists()).map(|name| (*name).to_owned()).collect();
+    if found.is_empty() {
+        WeightsError::Missing { folder: dir.to_path_buf() }
+    } else {
+        WeightsError::OnlyOtherFormats { folder: dir.to_path_buf(), found }
+    }
+}

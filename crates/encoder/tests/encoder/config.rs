@@ -1,0 +1,170 @@
+//! `config.json` is understood whole or refused by name.
+
+use serde_json::{Value, json};
+use simile_encoder::spec::{Norm, Positions};
+use simile_encoder::{ConfigError, parse_config};
+use simile_kernels::Activation;
+
+use crate::models::{Random, read_json, tiny};
+
+fn with(changes: Value) -> Value {
+    let mut config = Random::default().config();
+    for (key, value) in changes.as_object().unwrap() {
+        config[key] = value.clone();
+    }
+    config
+}
+
+fn without(key: &str) -> Value {
+    let mut config = Random::default().config();
+    config.as_object_mut().unwrap().remove(key);
+    config
+}
+
+#[test]
+fn a_bert_config_becomes_a_spec() {
+    let spec = parse_config(&with(json!({ "layer_norm_eps": 1e-5, "hidden_act": "relu" }))).unwrap().spec;
+    assert_eq!((spec.hidden_size, spec.layers, spec.vocab_size), (64, 3, 97));
+    assert_eq!((spec.layer.attention.heads, spec.layer.attention.head_dim), (2, 32));
+    assert_eq!(spec.layer.mlp.intermediate_size, 128);
+    assert_eq!(spec.layer.mlp.activation, Activation::Relu);
+    assert_eq!(spec.layer.norm, Norm::LayerNorm { epsilon: 1e-5 });
+    assert_eq!(spec.embeddings.positions, Positions::Absolute { table: 320, offset: 0 });
+    assert_eq!(spec.embeddings.token_types, Some(2));
+}
+
+#[test]
+fn gelu_is_the_erf_form_and_only_named_ones_are_the_tanh_form() {
+    let cases = [
+        ("gelu", Activation::Gelu),
+        ("gelu_python", Activation::Gelu),
+        ("gelu_new", Activation::GeluTanh),
+        ("gelu_fast", Activation::GeluTanh),
+        ("gelu_pytorch_tanh", Activation::GeluTanh),
+        ("relu", Activation::Relu),
+        ("silu", Activation::Silu),
+        ("swish", Activation::Silu),
+        ("tanh", Activation::Tanh),
+    ];
+    for (name, expected) in cases {
+        let spec = parse_config(&with(json!({ "hidden_act": name }))).unwrap().spec;
+        assert_eq!(spec.layer.mlp.activation, expected, "{name}");
+    }
+}
+
+#[test]
+fn files_of_every_version_of_transformers_load() {
+    for name in ["tiny-bert-cls", "tiny-bert-gamma-prefix", "tiny-st6-bert"] {
+        let config = read_json(&tiny(name).join("config.json"));
+        parse_config(&config).unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+    // Old files leave these out; transformers' defaults hold.
+    for key in ["layer_norm_eps", "hidden_act", "type_vocab_size", "position_embedding_type", "architectures"] {
+        assert_eq!(parse_config(&without(key)), parse_config(&Random::default().config()), "without {key}");
+    }
+    let harmless = json!({
+        "dtype": "float32", "torch_dtype": "float16", "transformers_version": "5.24.0", "use_cache": true,
+        "classifier_dropout": null, "gradient_checkpointing": false, "is_decoder": false, "add_cross_attention": false,
+        "pruned_heads": {}, "rope_parameters": null, "tie_word_embeddings": true, "id2label": { "0": "LABEL_0" },
+        "pad_token_id": 0, "hidden_dropout_prob": 0.5, "chunk_size_feed_forward": 0, "auto_map": null,
+    });
+    assert_eq!(parse_config(&with(harmless)), parse_config(&Random::default().config()));
+}
+
+#[test]
+fn values_that_would_change_the_result_are_refused_by_name() {
+    let cases = [
+        ("hidden_act", json!("quick_gelu"), "\"gelu\""),
+        ("hidden_act", json!("mish"), "\"silu\""),
+        ("position_embedding_type", json!("relative_key"), "\"absolute\""),
+        ("position_embedding_type", json!("relative_key_query"), "\"absolute\""),
+        ("position_embedding_type", json!("rotary"), "\"absolute\""),
+        ("is_decoder", json!(true), "false"),
+        ("add_cross_attention", json!(true), "false"),
+        ("is_encoder_decoder", json!(true), "false"),
+        ("pruned_heads", json!({ "0": [1] }), "none"),
+        ("rope_scaling", json!({ "type": "linear" }), "absent"),
+        ("quantization_config", json!({ "quant_method": "gptq" }), "absent"),
+        ("embedding_size", json!(32), "hidden_size"),
+    ];
+    for (key, value, allowed) in cases {
+        let mut changes = json!({});
+        changes[key] = value.clone();
+        let error = parse_config(&with(changes)).unwrap_err();
+        assert!(matches!(error, ConfigError::Unsupported { key: named, .. } if named == key), "{key} = {value}: {error:?}");
+        let message = error.to_string();
+        for part in [key, &value.to_string(), allowed] {
+            assert!(message.contains(part), "{key} = {value}: {message:?} does not say {part:?}");
+        }
+    }
+    let custom = with(json!({ "auto_map": { "AutoModel": "someone/code--modeling.MyModel" } }));
+    let message = parse_config(&custom).unwrap_err().to_string();
+    assert!(message.contains("auto_map.AutoModel") && message.contains("MyModel"), "{message}");
+}
+
+#[test]
+fn malformed_values_are_refused_by_name() {
+    let cases = [
+        ("hidden_size", json!(0)),
+        ("hidden_size", json!(-4)),
+        ("hidden_size", json!("64")),
+        ("hidden_size", json!(64.5)),
+        ("num_attention_heads", json!(5)),
+        ("num_attention_heads", json!(0)),
+        ("num_hidden_layers", json!(0)),
+        ("type_vocab_size", json!(0)),
+        ("layer_norm_eps", json!("tiny")),
+        ("layer_norm_eps", json!(-1e-12)),
+        ("layer_norm_eps", json!(1e300)),
+        ("hidden_act", json!(["gelu"])),
+        ("model_type", json!(7)),
+    ];
+    for (key, value) in cases {
+        let mut changes = json!({});
+        changes[key] = value.clone();
+        let error = parse_config(&with(changes)).unwrap_err();
+        assert!(matches!(error, ConfigError::Invalid { key: named, .. } if named == key), "{key} = {value}: {error:?}");
+        assert!(error.to_string().contains(&value.to_string()), "{error}");
+    }
+    let sizes = [
+        "hidden_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "intermediate_size",
+        "vocab_size",
+        "max_position_embeddings",
+    ];
+    for key in sizes {
+        let error = parse_config(&without(key)).unwrap_err();
+        assert!(matches!(error, ConfigError::Missing { key: named, .. } if named == key), "{key}: {error:?}");
+    }
+    for (json, found) in [(json!([]), "an array"), (json!(null), "null"), (json!("bert"), "a string")] {
+        assert_eq!(parse_config(&json).unwrap_err(), ConfigError::NotAnObject { found });
+    }
+}
+
+#[test]
+fn unknown_families_are_refused_with_the_list_of_known_ones() {
+    for name in ["xlm-roberta", "llama", "Bert", ""] {
+        let error = parse_config(&with(json!({ "model_type": name }))).unwrap_err();
+        assert!(matches!(&error, ConfigError::UnknownModelType { value, .. } if value == name), "{error:?}");
+        assert!(error.to_string().contains("supported: bert"), "{error}");
+    }
+    let error = parse_config(&without("model_type")).unwrap_err();
+    assert!(matches!(error, ConfigError::MissingModelType { .. }), "{error:?}");
+    assert!(error.to_string().contains("supported: bert"), "{error}");
+}
+
+#[test]
+fn jina_bert_is_told_apart_from_bert() {
+    let cases = [
+        json!({ "position_embedding_type": "alibi" }),
+        json!({ "architectures": ["JinaBertForMaskedLM"] }),
+        json!({ "auto_map": { "AutoModel": "jinaai/jina-bert-implementation--modeling_bert.JinaBertModel" } }),
+    ];
+    for changes in cases {
+        let error = parse_config(&with(changes.clone())).unwrap_err();
+        assert!(matches!(error, ConfigError::UnsupportedFamily { family: "JinaBert", .. }), "{changes}: {error:?}");
+        assert!(error.to_string().contains("JinaBert"), "{error}");
+    }
+}

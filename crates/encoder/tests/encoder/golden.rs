@@ -1,0 +1,55 @@
+//! The committed tiny checkpoints against the vectors that sentence-transformers made of them.
+
+use simile_encoder::{Flow, Pooling};
+use simile_kernels::Isa;
+
+use crate::models::{read_json, tiny};
+use crate::run::{Batch, Machine, load};
+
+/// Checkpoint and its pooling.
+const CHECKPOINTS: [(&str, Pooling); 7] = [
+    ("tiny-bert-cls", Pooling::Cls),
+    ("tiny-bert-mean-pooler", Pooling::Mean),
+    ("tiny-bert-max", Pooling::Max),
+    ("tiny-bert-weightedmean", Pooling::WeightedMean),
+    ("tiny-bert-meansqrt", Pooling::MeanSqrtLen),
+    ("tiny-bert-gamma-prefix", Pooling::Mean),
+    ("tiny-st6-bert", Pooling::Cls),
+];
+
+/// Promise 1 of the design: of the largest component, and absolute on normalised vectors.
+const TOLERANCE: f64 = 1e-5;
+
+#[test]
+fn tiny_checkpoints_give_the_vectors_of_sentence_transformers() {
+    let mut failures = Vec::new();
+    for isa in Isa::available() {
+        for (name, pooling) in CHECKPOINTS {
+            let dir = tiny(name);
+            let golden = read_json(&dir.join("golden.json"));
+            let ids: Vec<Vec<u32>> = serde_json::from_value(golden["ids"].clone()).unwrap();
+            let raw: Vec<Vec<f64>> = serde_json::from_value(golden["raw"].clone()).unwrap();
+            assert!(raw.len() == ids.len() && ids.len() >= 17, "{name}: a vector for each text");
+            let encoder = load(isa, &dir);
+            let width = encoder.hidden_size();
+            for threads in [1, 2] {
+                let mut machine = Machine::new(threads);
+                let batch = Batch::of(&ids);
+                let hidden = machine.try_run(&*encoder, &batch, pooling.rows(), &|| Flow::Continue).unwrap();
+                let mut pooled = vec![0.0f32; ids.len() * width];
+                hidden.pool(pooling, &mut pooled);
+                for (text, (ours, theirs)) in pooled.chunks(width).zip(&raw).enumerate() {
+                    assert_eq!(theirs.len(), width, "{name}");
+                    let norm = theirs.iter().map(|x| x * x).sum::<f64>().sqrt();
+                    let largest = theirs.iter().fold(0f64, |largest, x| largest.max(x.abs()));
+                    let off =
+                        ours.iter().zip(theirs).fold(0f64, |off, (a, b)| off.max((f64::from(*a) - b).abs()));
+                    if !(off <= TOLERANCE * largest && off <= TOLERANCE * norm) {
+                        failures.push(format!("{}, {name}, text {text}, {threads} threads: off by {off:e}", isa.name()));
+                    }
+                }
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}

@@ -1,0 +1,12 @@
+//! What a user of the crate would notice: a checkpoint folder goes in, hidden states come out.
+
+mod config;
+mod determinism;
+mod files;
+mod golden;
+mod input;
+mod models;
+mod numbers;
+mod pooling;
+mod reference;
+mod run;
