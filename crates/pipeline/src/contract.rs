@@ -1,0 +1,215 @@
+//! The embedding contract: everything that decides a model's vectors, and its hash.
+//!
+//! Vectors of two contracts may not be compared, so whoever stores vectors stores the id beside them. A contract holds
+//! identities of content (SHA-256), never ids, paths or commits: the same files give the same contract from a folder, a
+//! package and the cache. A per-call instruction, a priority or a batch size is not part of it.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use simile_hub::{HubError, ModelFiles};
+
+use crate::dense::DenseConfig;
+use crate::descriptor::ModelDescriptor;
+use crate::options::Precision;
+
+/// Raised when the meaning of a field changes; an added field changes every id by itself.
+const VERSION: u32 = 1;
+
+/// Hexadecimal digits of an id: 64 bits, which two of a million contracts share with a chance of 3 in 100 million.
+const ID_DIGITS: usize = 16;
+
+/// Everything that decides a vector. Serialised with its fields in the order of their declaration: that text is hashed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Contract {
+    version: u32,
+    /// Weights, configuration and tokenizer.
+    content: ContentIdentity,
+    /// Lower-casing before the tokenizer.
+    lowercase: bool,
+    pooling: Vec<&'static str>,
+    query_template: Option<String>,
+    passage_template: Option<String>,
+    default_instruction: Option<String>,
+    max_length: usize,
+    truncate: &'static str,
+    normalize: bool,
+    dimensions: usize,
+    precision: &'static str,
+    /// What happens to a vector after its normalisation.
+    post: &'static str,
+}
+
+/// SHA-256 of the files that decide a vector.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ContentIdentity {
+    /// The architecture: `config.json`.
+    config: String,
+    /// `tokenizer.json`.
+    tokenizer: String,
+    /// `model.safetensors`, or its shards in the order of their names.
+    weights: Vec<String>,
+    /// Configuration and weights of each Dense module.
+    dense: Vec<[String; 2]>,
+}
+
+impl ContentIdentity {
+    /// Hashes the files of a model whose transformer is in `transformer` (empty, or a folder with a trailing `/`).
+    ///
+    /// # Errors
+    /// As [`ModelFiles::sha256`] and [`ModelFiles::read_json`].
+    pub(crate) fn read(
+        files: &ModelFiles,
+        transformer: &str,
+        dense: &[DenseConfig],
+    ) -> Result<ContentIdentity, HubError> {
+        let hash = |name: &str| files.sha256(&format!("{transformer}{name}"));
+        Ok(ContentIdentity {
+            config: hash("config.json")?,
+            tokenizer: hash("tokenizer.json")?,
+            weights: weights(files, transformer)?.iter().map(|name| hash(name)).collect::<Result<_, _>>()?,
+            dense: dense
+                .iter()
+                .map(|module| {
+                    Ok([files.sha256(&format!("{}config.json", module.folder))?, files.sha256(&module.weights())?])
+                })
+                .collect::<Result<_, HubError>>()?,
+        })
+    }
+}
+
+/// The weight files, as the loader chooses them: a single file wins over shards.
+fn weights(files: &ModelFiles, transformer: &str) -> Result<Vec<String>, HubError> {
+    const SINGLE: &str = "model.safetensors";
+    let index = format!("{transformer}{SINGLE}.index.json");
+    if files.exists(&format!("{transformer}{SINGLE}")) {
+        return Ok(vec![SINGLE.to_owned()]);
+    }
+    let json = files.read_json(&index)?.unwrap_or(Value::Null);
+    let map = json["weight_map"].as_object();
+    let mut names: Vec<String> =
+        map.into_iter().flatten().filter_map(|(_, shard)| shard.as_str().map(str::to_owned)).collect();
+    names.sort_unstable();
+    names.dedup();
+    Ok(names)
+}
+
+impl Contract {
+    /// The contract of a loaded model at one output dimension.
+    pub(crate) fn new(
+        content: ContentIdentity,
+        descriptor: &ModelDescriptor,
+        precision: Precision,
+        dimensions: usize,
+    ) -> Contract {
+        Contract {
+            version: VERSION,
+            content,
+            lowercase: descriptor.lowercase,
+            pooling: descriptor.pooling.iter().map(|pooling| pooling.name()).collect(),
+            query_template: descriptor.query_template.clone(),
+            passage_template: descriptor.passage_template.clone(),
+            default_instruction: descriptor.default_instruction.clone(),
+            max_length: descriptor.max_length,
+            truncate: descriptor.truncate.name(),
+            normalize: descriptor.normalize,
+            dimensions,
+            precision: precision.name(),
+            post: "none",
+        }
+    }
+
+    /// The contract as JSON, always the same text for the same contract.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("a struct of texts and numbers is always JSON")
+    }
+
+    /// The id: the first 16 hexadecimal digits of the SHA-256 of [`Contract::to_json`].
+    pub fn id(&self) -> String {
+        let mut hex = String::with_capacity(2 * ID_DIGITS);
+        for byte in &Sha256::digest(self.to_json())[..ID_DIGITS / 2] {
+            // Writing to a String cannot fail.
+            let _ = write!(hex, "{byte:02x}");
+        }
+        hex
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn contract() -> Contract {
+        Contract {
+            version: VERSION,
+            content: ContentIdentity {
+                config: "c".into(),
+                tokenizer: "t".into(),
+                weights: vec!["w".into()],
+                dense: vec![["dc".into(), "dw".into()]],
+            },
+            lowercase: false,
+            pooling: vec!["mean"],
+            query_template: Some("query: {text}".into()),
+            passage_template: None,
+            default_instruction: None,
+            max_length: 256,
+            truncate: "end",
+            normalize: true,
+            dimensions: 384,
+            precision: "f32",
+            post: "none",
+        }
+    }
+
+    #[test]
+    fn every_field_changes_the_id() {
+        type Change = fn(&mut Contract);
+        let changes: Vec<(&str, Change)> = vec![
+            ("version", |c| c.version += 1),
+            ("config", |c| c.content.config.push('x')),
+            ("tokenizer", |c| c.content.tokenizer.push('x')),
+            ("weights", |c| c.content.weights[0].push('x')),
+            ("one more shard", |c| c.content.weights.push("x".into())),
+            ("dense config", |c| c.content.dense[0][0].push('x')),
+            ("dense weights", |c| c.content.dense[0][1].push('x')),
+            ("no dense", |c| c.content.dense.clear()),
+            ("lowercase", |c| c.lowercase = true),
+            ("pooling", |c| c.pooling = vec!["cls"]),
+            ("more pooling", |c| c.pooling.push("cls")),
+            ("query template", |c| c.query_template = Some("query:{text}".into())),
+            ("no query template", |c| c.query_template = None),
+            ("passage template", |c| c.passage_template = Some("query: {text}".into())),
+            ("instruction", |c| c.default_instruction = Some(String::new())),
+            ("max length", |c| c.max_length = 255),
+            ("truncate", |c| c.truncate = "error"),
+            ("normalize", |c| c.normalize = false),
+            ("dimensions", |c| c.dimensions = 256),
+            ("precision", |c| c.precision = "int8"),
+            ("post", |c| c.post = "binary"),
+        ];
+        let mut ids = vec![("nothing", contract().id())];
+        for (name, change) in changes {
+            let mut changed = contract();
+            change(&mut changed);
+            ids.push((name, changed.id()));
+        }
+        // A field that this list forgets would be missed: there are as many keys as the changes above name.
+        let keys = serde_json::from_str::<Value>(&contract().to_json()).unwrap().as_object().unwrap().len();
+        assert_eq!(keys, 13, "a new field needs a line here");
+        let same: Vec<_> =
+            ids.iter().enumerate().filter(|(i, (_, id))| ids[..*i].iter().any(|(_, other)| other == id)).collect();
+        assert!(same.is_empty(), "{same:?}");
+    }
+
+    #[test]
+    fn the_id_is_stable_across_versions_of_this_library() {
+        // Stored beside vectors by users: a change here makes their indices unusable, so it must be meant.
+        let json = r#"{"version":1,"content":{"config":"c","tokenizer":"t","weights":["w"],"dense":[["dc","dw"]]},"lowercase":false,"pooling":["mean"],"query_template":"query: {text}","passage_template":null,"default_instruction":null,"max_length":256,"truncate":"end","normalize":true,"dimensions":384,"precision":"f32","post":"none"}"#;
+        assert_eq!(contract().to_json(), json);
+        // As `sha256sum` has it.
+        assert_eq!(contract().id(), "af0ddeedf6b88f14");
+    }
+}

@@ -1,0 +1,225 @@
+//! What can go wrong: while a model is loaded ([`LoadError`]), with one text or one option of a call
+//! ([`PipelineError`]), and with one vector ([`NonFinite`]). Each carries the value at fault and what is allowed.
+
+use std::path::PathBuf;
+
+use simile_hub::HubError;
+
+use crate::{Matryoshka, Role};
+
+/// Why a model could not be loaded.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// A file could not be found or read.
+    #[error(transparent)]
+    Hub(#[from] HubError),
+    /// The architecture is not supported, or the weights are absent, damaged or of another model.
+    #[error(transparent)]
+    Encoder(#[from] simile_encoder::LoadError),
+    /// A file that every model needs is not there.
+    #[error("'{}' has no {name}. {advice}", folder.display())]
+    MissingFile {
+        /// The model's folder.
+        folder: PathBuf,
+        /// The file's name.
+        name: String,
+        /// What to do.
+        advice: &'static str,
+    },
+    /// `modules.json` lists a module that this library does not have, or has at another place.
+    #[error(
+        "{file} lists the module '{module}' as number {position}, which is not supported. Supported is: {supported}"
+    )]
+    UnsupportedModule {
+        /// `modules.json`.
+        file: String,
+        /// The module's class path, as the file has it.
+        module: String,
+        /// Its place in the list, from 0.
+        position: usize,
+        /// What could stand there.
+        supported: &'static str,
+    },
+    /// A configuration file asks for something that this library does not do.
+    #[error("{file}: {key} is {value}, which is not supported. Supported is: {supported}")]
+    UnsupportedValue {
+        /// The file, relative to the model's folder.
+        file: String,
+        /// The key.
+        key: String,
+        /// Its value, as JSON.
+        value: String,
+        /// The valid values.
+        supported: String,
+    },
+    /// A configuration file does not have the form that it should have.
+    #[error("{file}: {key} is {value}, expected is {expected}")]
+    Malformed {
+        /// The file, relative to the model's folder.
+        file: String,
+        /// The key.
+        key: String,
+        /// Its value, as JSON; `nothing` when it is absent.
+        value: String,
+        /// What should be there.
+        expected: &'static str,
+    },
+    /// Two files of the model disagree about a width.
+    #[error("{what} has {actual} dimensions, but {expected} come into it: the files do not belong together")]
+    WidthMismatch {
+        /// The module or file.
+        what: String,
+        /// The width that the part before it gives.
+        expected: usize,
+        /// The width that it is made for.
+        actual: usize,
+    },
+    /// The weights of a module could not be used.
+    #[error("{file}: {problem}")]
+    ModuleWeights {
+        /// The file, relative to the model's folder.
+        file: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// `tokenizer.json` could not be read.
+    #[error("tokenizer.json of '{}' cannot be used: {message}", folder.display())]
+    Tokenizer {
+        /// The folder.
+        folder: PathBuf,
+        /// The reason, in the words of the tokenizers library where it gave one.
+        message: String,
+    },
+    /// A template has no place for the text, or more than one.
+    #[error("the {role} template {pattern:?} must hold {{text}} exactly once (and may hold {{instruction}})")]
+    Template {
+        /// Whose template it is.
+        role: Role,
+        /// The template.
+        pattern: String,
+    },
+    /// The model leaves its prompt's tokens out of the pooling, which this library does not do.
+    #[error(
+        "{file}: include_prompt is false, so the tokens of the {role} prompt {pattern:?} would have to be left out of the \
+         pooling, which is not supported. Override both templates with null to use the model without prompts"
+    )]
+    PromptNotPooled {
+        /// The pooling's configuration file.
+        file: String,
+        /// Whose prompt it is.
+        role: Role,
+        /// The prompt's template.
+        pattern: String,
+    },
+    /// The limit leaves no room for a text.
+    #[error("a limit of {value} tokens is too small: the model's special tokens need {special}, so it must be at least {}", special + 1)]
+    MaxLengthTooSmall {
+        /// The limit.
+        value: usize,
+        /// Tokens that are added to every text.
+        special: usize,
+    },
+    /// An override that makes no sense.
+    #[error("the descriptor's {key} is {value}, allowed is {allowed}")]
+    InvalidOverride {
+        /// Which part of the descriptor.
+        key: &'static str,
+        /// What it was given as.
+        value: String,
+        /// What would be valid.
+        allowed: &'static str,
+    },
+}
+
+/// Why a text or an option of a call was refused. The next text of the same call may be fine.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PipelineError {
+    /// The text is longer than the limit, and the policy is [`crate::Truncate::Error`].
+    #[error("the text has {actual} tokens, the limit is {limit} (special tokens and template included)")]
+    TextTooLong {
+        /// The model's effective limit in tokens.
+        limit: usize,
+        /// The text's tokens.
+        actual: usize,
+    },
+    /// The policy is [`crate::Truncate::Start`], and the template alone is longer than the limit.
+    #[error("the template has {actual} tokens, the limit is {limit} (special tokens included): no room for the text")]
+    TemplateTooLong {
+        /// The model's effective limit in tokens.
+        limit: usize,
+        /// Tokens of template and special tokens.
+        actual: usize,
+    },
+    /// The model cannot give vectors of this dimension.
+    #[error("{actual} dimensions are not available, {}", allowed_dimensions(*native, allowed))]
+    InvalidDimensions {
+        /// The dimension that was asked for.
+        actual: usize,
+        /// The model's own.
+        native: usize,
+        /// Which others there are.
+        allowed: Matryoshka,
+    },
+    /// An instruction was given, but the template of this role has no place for it.
+    #[error("an instruction was given, but the {role} side of this model has no place for one ({})", match pattern { Some(pattern) => format!("its template is {pattern:?}"), None => "it has no template".to_owned() })]
+    InstructionNotSupported {
+        /// The role.
+        role: Role,
+        /// Its template, if it has one.
+        pattern: Option<String>,
+    },
+    /// The template of this role needs an instruction, none was given and the model has no default.
+    #[error("the {role} template {pattern:?} needs an instruction, and the model has no default one")]
+    InstructionMissing {
+        /// The role.
+        role: Role,
+        /// Its template.
+        pattern: String,
+    },
+    /// There is nothing to compute: the text has no tokens and the model adds none.
+    #[error("the text has no tokens, and this model adds none of its own")]
+    NoTokens,
+    /// The tokenizer gave a token that the model does not have: the two do not belong together.
+    #[error(
+        "the tokenizer gave the token id {id}, but the model knows {vocabulary} tokens: the files do not belong together"
+    )]
+    TokenOutOfRange {
+        /// The id.
+        id: u32,
+        /// Number of tokens that the model knows.
+        vocabulary: usize,
+    },
+    /// The tokenizer refused the text.
+    #[error("the tokenizer failed on the text: {message}")]
+    Tokenizer {
+        /// In the words of the tokenizers library.
+        message: String,
+    },
+    /// The tokenizer panicked: a bug in it, or in ours. Other texts are not affected.
+    #[error("the tokenizer panicked on the text: {message}")]
+    TokenizerPanicked {
+        /// What the panic said.
+        message: String,
+    },
+}
+
+fn allowed_dimensions(native: usize, allowed: &Matryoshka) -> String {
+    match allowed {
+        Matryoshka::None => format!("this model gives {native} only"),
+        Matryoshka::Any => format!("this model gives 1 to {native}"),
+        Matryoshka::Dimensions(some) => {
+            let list: Vec<String> = some.iter().map(usize::to_string).collect();
+            format!("this model gives {} and {native}", list.join(", "))
+        }
+    }
+}
+
+/// A vector that the model computed has a component that is not a finite number. Its batch-mates are not affected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("component {component} of the vector is not a finite number")]
+pub struct NonFinite {
+    /// The first such component.
+    pub component: usize,
+}

@@ -1,0 +1,34 @@
+//! Text to vectors: everything between a string and the encoder, and between the encoder and the vector.
+//!
+//! [`TextModel`] is one loaded model. It is made from the files that [`simile_hub`] found, from what they, the
+//! [`registry()`] and the caller's [`LoadOptions`] say (options beat files, files beat the registry), and from an encoder
+//! of [`simile_encoder`]. [`TextModel::tokenize`] takes texts in, [`plan()`] forms micro-batches, [`TextModel::encode`]
+//! computes them. The crate knows texts and models; it does not know jobs, queues or threads.
+//!
+//! Promises: token ids equal the reference's; vectors are within 1e-5 of it; a vector depends on its text and the model's
+//! [`Contract`] alone; nothing that changes a vector is ignored, it is applied or refused by name.
+
+mod contract;
+mod dense;
+mod descriptor;
+mod error;
+mod json;
+mod model;
+mod options;
+mod plan;
+mod registry;
+mod sentence_transformers;
+mod slices;
+mod template;
+mod tokenizer;
+
+pub use contract::{ContentIdentity, Contract};
+pub use descriptor::{DescriptorOverrides, Matryoshka, ModelDescriptor, Origin, Origins};
+pub use error::{LoadError, NonFinite, PipelineError};
+pub use model::TextModel;
+pub use options::{LoadOptions, Precision, Truncate, UnknownName};
+pub use plan::plan;
+pub use registry::{RegistryEntry, registered, registry};
+pub use simile_encoder::Pooling;
+pub use template::{Rendered, Role, Template, Templates};
+pub use tokenizer::Tokens;

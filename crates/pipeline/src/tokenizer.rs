@@ -1,0 +1,219 @@
+//! From text to token ids: `tokenizer.json` replayed as it is, and our own truncation.
+//!
+//! What the file says about padding and truncation is set aside: many files carry the settings of some training run
+//! (all-MiniLM-L6-v2 pads and cuts everything to 128). The tokens that the post-processor puts around a text are taken
+//! from it once, when the model is loaded; after that a text is tokenised without them, cut, and framed. So the number of
+//! tokens before truncation is known, special tokens included, and cutting the end gives what the library's own
+//! truncation gives.
+//!
+//! Contract: one call of [`Tokenizer::encode`] reads one text on the calling thread, and a panic inside the library becomes
+//! an error of this text. Cost: about 0.4 s for each megabyte, in memory that does not grow with the text for BERT's kind
+//! of pipeline (see [`crate::slices`]) and 130 times the text for others.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+use tokenizers::normalizers::{Lowercase, NormalizerWrapper, Sequence};
+use tokenizers::{Encoding, Token};
+
+use crate::error::{LoadError, PipelineError};
+use crate::options::Truncate;
+use crate::slices;
+use crate::template::Rendered;
+
+/// One text as the encoder sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tokens {
+    /// Ids after truncation, special tokens included.
+    pub ids: Vec<u32>,
+    /// Number of tokens before truncation, special tokens included.
+    pub total: usize,
+}
+
+impl Tokens {
+    /// Whether something was cut.
+    pub fn truncated(&self) -> bool {
+        self.ids.len() < self.total
+    }
+}
+
+/// A tokenizer with the frame that it puts around a single text.
+pub(crate) struct Tokenizer {
+    inner: tokenizers::Tokenizer,
+    /// Ids before a text (`[CLS]`).
+    before: Vec<u32>,
+    /// Ids after a text (`[SEP]`).
+    after: Vec<u32>,
+    /// Bytes of a slice, where a text may be read in slices.
+    slice: Option<usize>,
+}
+
+/// A text's tokens without the frame.
+#[derive(Default)]
+struct Raw {
+    ids: Vec<u32>,
+    /// The bytes that each token covers; empty unless they were asked for.
+    offsets: Vec<(usize, usize)>,
+}
+
+impl Tokenizer {
+    /// Reads the content of `tokenizer.json`; `folder` is for messages. With `lowercase`, texts are lower-cased first.
+    ///
+    /// # Errors
+    /// [`LoadError::Tokenizer`].
+    pub(crate) fn new(folder: &Path, content: &[u8], lowercase: bool) -> Result<Tokenizer, LoadError> {
+        let refuse = |message: String| LoadError::Tokenizer { folder: folder.to_path_buf(), message };
+        catch_unwind(|| Tokenizer::read(content, lowercase))
+            .unwrap_or_else(|panic| Err(format!("the tokenizers library panicked: {}", panic_message(&*panic))))
+            .map_err(refuse)
+    }
+
+    fn read(content: &[u8], lowercase: bool) -> Result<Tokenizer, String> {
+        let mut inner = tokenizers::Tokenizer::from_bytes(content).map_err(|error| error.to_string())?;
+        inner.with_padding(None);
+        inner.with_truncation(None).map_err(|error| error.to_string())?;
+        if lowercase {
+            lower(&mut inner)?;
+        }
+        let (before, after) = frame(&inner)?;
+        let slice = slices::are_safe(&inner).then_some(slices::SLICE);
+        Ok(Tokenizer { inner, before, after, slice })
+    }
+
+    /// Number of tokens that are added to every text.
+    pub(crate) fn special_tokens(&self) -> usize {
+        self.before.len() + self.after.len()
+    }
+
+    /// Tokenises a text and cuts it to `max_length` tokens, special tokens included.
+    ///
+    /// # Errors
+    /// [`PipelineError::TextTooLong`] under [`Truncate::Error`], [`PipelineError::TemplateTooLong`] under
+    /// [`Truncate::Start`], [`PipelineError::Tokenizer`], [`PipelineError::TokenizerPanicked`].
+    pub(crate) fn encode(
+        &self,
+        rendered: &Rendered<'_>,
+        max_length: usize,
+        truncate: Truncate,
+    ) -> Result<Tokens, PipelineError> {
+        let with_offsets = truncate == Truncate::Start && !rendered.is_plain();
+        let Raw { ids, offsets } = self.raw(&rendered.whole, with_offsets)?;
+        let total = ids.len() + self.special_tokens();
+        if total <= max_length {
+            return Ok(Tokens { ids: self.framed(&[&ids]), total });
+        }
+        let room = max_length.saturating_sub(self.special_tokens());
+        let ids = match truncate {
+            Truncate::End => self.framed(&[&ids[..room]]),
+            Truncate::Start => {
+                let (head, tail) = template_tokens(&offsets, rendered);
+                let Some(kept) = room.checked_sub(head + tail) else {
+                    return Err(PipelineError::TemplateTooLong {
+                        limit: max_length,
+                        actual: head + tail + self.special_tokens(),
+                    });
+                };
+                let end = ids.len() - tail;
+                self.framed(&[&ids[..head], &ids[end - kept..end], &ids[end..]])
+            }
+            Truncate::Error => {
+                return Err(PipelineError::TextTooLong { limit: max_length, actual: total });
+            }
+        };
+        Ok(Tokens { ids, total })
+    }
+
+    /// Runs the library, without the frame.
+    fn raw(&self, text: &str, with_offsets: bool) -> Result<Raw, PipelineError> {
+        let mut raw = Raw::default();
+        for (start, slice) in slices::cut(text, self.slice.unwrap_or(text.len())) {
+            let encoding = self.run(slice, with_offsets)?;
+            raw.ids.extend_from_slice(encoding.get_ids());
+            if with_offsets {
+                raw.offsets.extend(encoding.get_offsets().iter().map(|(from, to)| (start + from, start + to)));
+            }
+        }
+        Ok(raw)
+    }
+
+    fn run(&self, text: &str, with_offsets: bool) -> Result<Encoding, PipelineError> {
+        // Unwind safety: all that a panic can leave behind are the library's caches, which only save time.
+        let run = AssertUnwindSafe(|| {
+            if with_offsets { self.inner.encode(text, false) } else { self.inner.encode_fast(text, false) }
+        });
+        match catch_unwind(run) {
+            Ok(Ok(encoding)) => Ok(encoding),
+            Ok(Err(error)) => Err(PipelineError::Tokenizer { message: error.to_string() }),
+            Err(panic) => Err(PipelineError::TokenizerPanicked { message: panic_message(&*panic) }),
+        }
+    }
+
+    fn framed(&self, parts: &[&[u32]]) -> Vec<u32> {
+        let length = parts.iter().map(|part| part.len()).sum::<usize>() + self.special_tokens();
+        let mut ids = Vec::with_capacity(length);
+        ids.extend_from_slice(&self.before);
+        parts.iter().for_each(|part| ids.extend_from_slice(part));
+        ids.extend_from_slice(&self.after);
+        ids
+    }
+}
+
+/// Puts a Lowercase normalizer in front, unless there is one, as sentence-transformers does for `do_lower_case`.
+fn lower(inner: &mut tokenizers::Tokenizer) -> Result<(), String> {
+    let mut steps: Vec<NormalizerWrapper> = vec![Lowercase.into()];
+    match inner.get_normalizer() {
+        None => {}
+        Some(NormalizerWrapper::Lowercase(_)) => return Ok(()),
+        Some(NormalizerWrapper::Sequence(sequence)) => {
+            if sequence.as_ref().iter().any(|step| matches!(step, NormalizerWrapper::Lowercase(_))) {
+                return Ok(());
+            }
+            steps.extend(sequence.as_ref().iter().cloned());
+        }
+        Some(other) => steps.push(other.clone()),
+    }
+    inner.with_normalizer(Some(Sequence::new(steps))).map_err(|error| error.to_string())?;
+    Ok(())
+}
+
+/// What the post-processor puts before and after a single text: seen by giving it two ids that no vocabulary has.
+fn frame(inner: &tokenizers::Tokenizer) -> Result<(Vec<u32>, Vec<u32>), String> {
+    const PROBE: [u32; 2] = [u32::MAX - 1, u32::MAX];
+    let tokens = PROBE.map(|id| Token::new(id, String::new(), (0, 0)));
+    let framed =
+        inner.post_process(Encoding::from_tokens(tokens.to_vec(), 0), None, true).map_err(|error| error.to_string())?;
+    let ids = framed.get_ids();
+    let start = ids
+        .windows(2)
+        .position(|pair| pair == PROBE)
+        .ok_or("its post-processor does not keep the text in one piece")?;
+    let (before, after) = (&ids[..start], &ids[start + 2..]);
+    if before.iter().chain(after).any(|id| PROBE.contains(id)) {
+        return Err("its post-processor repeats the text".to_owned());
+    }
+    if framed.get_type_ids().iter().any(|id| *id != 0) {
+        return Err(
+            "its post-processor gives a single text other token types than 0, which is not supported".to_owned()
+        );
+    }
+    Ok((before.to_vec(), after.to_vec()))
+}
+
+/// How many tokens at the start and at the end belong to the template alone. A token that also covers a part of the text
+/// (a blank of the template merged with the first word) belongs to the text.
+fn template_tokens(offsets: &[(usize, usize)], rendered: &Rendered<'_>) -> (usize, usize) {
+    let head = offsets.iter().take_while(|(_, end)| *end <= rendered.text.start).count();
+    let tail = offsets[head..].iter().rev().take_while(|(start, _)| *start >= rendered.text.end).count();
+    (head, tail)
+}
+
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
+    match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
+        (Some(text), _) => (*text).to_owned(),
+        (_, Some(text)) => text.clone(),
+        _ => "it gave no message".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

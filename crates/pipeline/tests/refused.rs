@@ -1,0 +1,149 @@
+//! What is refused: models that cannot be loaded, texts that cannot be computed, vectors that are no numbers.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+
+use common::{copy, edit, files, golden, load, tiny};
+use serde_json::json;
+use simile_encoder::{Context, Flow, Scratch};
+use simile_kernels::{Isa, ThreadPool};
+use simile_pipeline::{DescriptorOverrides, LoadOptions, PipelineError, Role, TextModel};
+
+fn options() -> LoadOptions {
+    LoadOptions::new(Isa::best())
+}
+
+fn overriding(change: impl FnOnce(&mut DescriptorOverrides)) -> LoadOptions {
+    let mut overrides = DescriptorOverrides::default();
+    change(&mut overrides);
+    LoadOptions { descriptor: Some(overrides), ..options() }
+}
+
+#[test]
+fn what_cannot_be_loaded_is_named() {
+    let remove = |name: &'static str| move |folder: &Path| fs::remove_file(folder.join(name)).unwrap();
+    // Checkpoint, damage, options; part of the message.
+    type Case = (&'static str, Box<dyn Fn(&Path)>, LoadOptions, &'static str);
+    let cases: Vec<Case> = vec![
+        ("tiny-bert-cls", Box::new(remove("tokenizer.json")), options(), "tokenizer.json"),
+        (
+            "tiny-bert-cls",
+            Box::new(|folder| fs::write(folder.join("tokenizer.json"), "{").unwrap()),
+            options(),
+            "tokenizer.json",
+        ),
+        (
+            "tiny-bert-cls",
+            Box::new(|folder| {
+                edit(folder, "1_Pooling/config.json", |json| json["word_embedding_dimension"] = json!(31))
+            }),
+            options(),
+            "31 dimensions, but 32",
+        ),
+        (
+            "tiny-bert-cls",
+            Box::new(|folder| edit(folder, "1_Pooling/config.json", |json| json["include_prompt"] = json!(false))),
+            options(),
+            "include_prompt is false",
+        ),
+        ("tiny-bert-dense", Box::new(remove("3_Dense/model.safetensors")), options(), "3_Dense/model.safetensors"),
+        (
+            "tiny-bert-dense",
+            Box::new(|folder| edit(folder, "3_Dense/config.json", |json| json["in_features"] = json!(41))),
+            options(),
+            "3_Dense/config.json",
+        ),
+        (
+            "tiny-bert-dense",
+            Box::new(|folder| edit(folder, "3_Dense/config.json", |json| json["out_features"] = json!(25))),
+            options(),
+            "linear.weight",
+        ),
+        (
+            "tiny-bert-cls",
+            Box::new(|folder| edit(folder, "config.json", |json| json["hidden_act"] = json!("mystery"))),
+            options(),
+            "mystery",
+        ),
+        ("tiny-bert-cls", Box::new(|_| ()), LoadOptions { max_length: Some(2), ..options() }, "at least 3"),
+        ("tiny-bert-cls", Box::new(|_| ()), LoadOptions { max_length: Some(0), ..options() }, "at least 3"),
+        (
+            "tiny-bert-cls",
+            Box::new(|_| ()),
+            overriding(|overrides| overrides.pooling = Some(vec![])),
+            "at least one pooling",
+        ),
+        (
+            "tiny-bert-cls",
+            Box::new(|_| ()),
+            overriding(|overrides| overrides.query_template = Some(Some("query".into()))),
+            "must hold {text} exactly once",
+        ),
+    ];
+    let mut wrong = Vec::new();
+    for (name, change, options, part) in cases {
+        let dir = copy(name);
+        change(dir.path());
+        match TextModel::load(&files(dir.path()), &options) {
+            Ok(_) => wrong.push(format!("{part}: loaded")),
+            Err(error) if !error.to_string().contains(part) => wrong.push(format!("{part}: {error}")),
+            Err(_) => {}
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    // A pooling without prompt tokens is fine where there are no prompts.
+    let dir = copy("tiny-bert-mean-pooler");
+    edit(dir.path(), "1_Pooling/config.json", |json| json["include_prompt"] = json!(false));
+    assert!(TextModel::load(&files(dir.path()), &options()).is_ok());
+}
+
+#[test]
+fn a_vector_that_is_not_finite_is_an_error_of_its_text_only() {
+    // Dense weights of 6e37: the sum of an activated text overflows, that of another does not.
+    let dir = copy("tiny-bert-dense");
+    let path = dir.path().join("3_Dense/model.safetensors");
+    let mut bytes = fs::read(&path).unwrap();
+    let header = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    for weight in bytes[8 + header..].chunks_exact_mut(4) {
+        weight.copy_from_slice(&6e37f32.to_le_bytes());
+    }
+    fs::write(&path, bytes).unwrap();
+    let model = load(dir.path(), Isa::best());
+    let golden = golden(&tiny("tiny-bert-dense"));
+    let batch: Vec<&[u32]> = golden.ids.iter().map(Vec::as_slice).collect();
+    let (pool, mut scratch) = (ThreadPool::new(1), Scratch::new());
+    let mut ctx = Context { pool: &pool, scratch: &mut scratch, checkpoint: &|| Flow::Continue };
+    let mut rows = vec![vec![0.0; 24]; batch.len()];
+    let mut out: Vec<&mut [f32]> = rows.iter_mut().map(Vec::as_mut_slice).collect();
+    let results = model.encode(&batch, 24, &mut out, &mut ctx).unwrap();
+    let bad = results.iter().filter(|result| result.is_err()).count();
+    assert!(bad > 0 && bad < results.len(), "{results:?}");
+    for (result, row) in results.iter().zip(&rows) {
+        assert_eq!(result.is_ok(), row.iter().all(|value| value.is_finite()));
+    }
+}
+
+#[test]
+fn a_token_that_the_model_does_not_have_is_an_error_of_its_text() {
+    let dir = copy("tiny-bert-cls");
+    edit(dir.path(), "tokenizer.json", |json| {
+        let mut added = json["added_tokens"][0].clone();
+        (added["id"], added["content"]) = (json!(5000), json!("[NEW]"));
+        json["added_tokens"].as_array_mut().unwrap().push(added);
+    });
+    let model = load(dir.path(), Isa::best());
+    assert!(model.tokenize(Role::Generic, None, "a").is_ok());
+    let error = model.tokenize(Role::Generic, None, "a [NEW]").unwrap_err();
+    assert!(matches!(error, PipelineError::TokenOutOfRange { vocabulary: 219, .. }), "{error}");
+}
+
+#[test]
+fn a_text_without_any_token_is_an_error_of_its_own() {
+    let dir = copy("tiny-bert-cls");
+    edit(dir.path(), "tokenizer.json", |json| json["post_processor"] = json!(null));
+    let model = load(dir.path(), Isa::best());
+    assert_eq!(model.tokenize(Role::Generic, None, " ").unwrap_err(), PipelineError::NoTokens);
+    assert_eq!(model.tokenize(Role::Generic, None, "a").unwrap().total, 1);
+}
