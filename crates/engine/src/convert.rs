@@ -1,0 +1,57 @@
+//! The errors of the layers below, as failures: the only place where one becomes the other.
+
+use simile_encoder::EncodeError;
+use simile_hub::HubError;
+use simile_kernels::IsaError;
+use simile_pipeline::{LoadError, PipelineError};
+
+use crate::failure::{ErrorKind, Failure};
+
+/// A text or an option of a call was refused.
+pub(crate) fn pipeline(error: PipelineError) -> Failure {
+    let message = error.to_string();
+    match error {
+        PipelineError::TextTooLong { limit, actual } | PipelineError::TemplateTooLong { limit, actual } => {
+            Failure::new(ErrorKind::TextTooLong, message).measured(limit as f64, actual as f64, "tokens")
+        }
+        PipelineError::InvalidDimensions { actual, native, .. } => {
+            Failure::new(ErrorKind::InvalidInput, message).measured(native as f64, actual as f64, "dimensions")
+        }
+        PipelineError::InstructionNotSupported { .. } | PipelineError::InstructionMissing { .. } => {
+            Failure::new(ErrorKind::InvalidInput, message)
+        }
+        PipelineError::TokenizerPanicked { .. } => Failure::new(ErrorKind::TaskFailed, message),
+        _ => Failure::new(ErrorKind::InferenceFailed, message),
+    }
+}
+
+/// A batch could not be computed. `index_of` tells the position in its call of a row of the batch.
+pub(crate) fn encode(error: EncodeError, index_of: impl Fn(usize) -> Option<usize>) -> Failure {
+    let row = match &error {
+        EncodeError::EmptySequence { sequence }
+        | EncodeError::TooLong { sequence, .. }
+        | EncodeError::TokenOutOfRange { sequence, .. }
+        | EncodeError::TokenTypeOutOfRange { sequence, .. } => Some(*sequence),
+        _ => None,
+    };
+    let failure = Failure::new(ErrorKind::InferenceFailed, error.to_string());
+    match row.and_then(index_of) {
+        Some(index) => failure.at(index),
+        None => failure,
+    }
+}
+
+/// Files could not be found or read.
+pub(crate) fn hub(error: HubError) -> Failure {
+    Failure::new(ErrorKind::ModelInitialization, error.to_string())
+}
+
+/// A model could not be loaded.
+pub(crate) fn load(error: LoadError) -> Failure {
+    Failure::new(ErrorKind::ModelInitialization, error.to_string())
+}
+
+/// `SIMILE_ISA` names an instruction set that is unknown or not there.
+pub(crate) fn isa(error: IsaError) -> Failure {
+    Failure::new(ErrorKind::InvalidInput, error.to_string())
+}

@@ -1,0 +1,272 @@
+//! The thread that computes: rank 0 of the pool, one for all models of the process.
+//!
+//! It takes one step after the other from the queue: tokenise a call's texts, or run a micro-batch. While a bulk
+//! micro-batch runs, the thread of the pool that passes a checkpoint first and finds an interactive call lets that run
+//! in place, alone and with memory of its own, then goes on: a query waits for one layer.
+//!
+//! Cost: a call that finds the queue empty costs one wake-up of this thread (30 to 50 µs when it sleeps in the kernel);
+//! so it looks for work a little longer before it sleeps, see [`SPIN`]. Between two layers the interlude costs one
+//! atomic load.
+//!
+//! The thread starts with the first call and stays. It holds nothing that must be let go of at the end of the process:
+//! no destructor runs there, and the exit of the process does not wait for it.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use simile_encoder::Flow;
+
+use crate::batch::{self, Workspace};
+use crate::job::{Job, Kind, Priority};
+use crate::panics;
+use crate::queue::{MicroBatch, Queue, Step};
+use crate::tokenise;
+
+/// How long the dispatcher looks for more work before it sleeps: about the time that JavaScript takes from a settled
+/// promise to its next call, so that a program which embeds one text after the other never meets a sleeping thread.
+const SPIN: Duration = Duration::from_micros(200);
+
+/// A yield that takes longer says that others want the processor. A thread that sleeps gets it back sooner, when it is
+/// woken, than one that waits for its turn.
+const BUSY: Duration = Duration::from_micros(50);
+
+/// After that much sleep, the memory of past micro-batches goes back to the system.
+const TRIM_AFTER: Duration = Duration::from_secs(10);
+
+/// Work of a bulk micro-batch for each thread, in floating-point operations: about 3,800 tokens of a 6-layer MiniLM.
+/// Enough whole texts that the threads finish together; interactive calls do not wait for it, only for a layer.
+const BULK_WORK: u64 = 80_000_000_000;
+
+/// Work of an interactive piece: what one thread does in place between two layers of a bulk micro-batch, about 950
+/// tokens of a 6-layer MiniLM.
+const INTERACTIVE_WORK: u64 = 20_000_000_000;
+
+/// A call with more texts than that is tokenised by all threads even when it is interactive.
+const ALONE: usize = 16;
+
+/// What the dispatcher shares with those who submit and cancel.
+pub(crate) struct Shared {
+    state: Mutex<State>,
+    wake: Condvar,
+    /// Whether any call waits: what the spinning dispatcher reads.
+    pending: AtomicBool,
+    /// How many interactive calls wait or are partly done: what checkpoints read.
+    interactive: AtomicUsize,
+    threads: AtomicUsize,
+    /// Workspaces of one thread, for interactive work in place.
+    solos: Mutex<Vec<Workspace>>,
+}
+
+#[derive(Default)]
+struct State {
+    queue: Queue,
+    asleep: bool,
+    stop: bool,
+}
+
+impl Shared {
+    pub(crate) fn new(threads: usize) -> Shared {
+        Shared {
+            state: Mutex::default(),
+            wake: Condvar::new(),
+            pending: AtomicBool::new(false),
+            interactive: AtomicUsize::new(0),
+            threads: AtomicUsize::new(threads),
+            solos: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn threads(&self) -> usize {
+        self.threads.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_threads(&self, threads: usize) {
+        self.threads.store(threads, Ordering::Relaxed);
+    }
+
+    /// How many calls wait or are partly done, as (interactive, bulk).
+    pub(crate) fn depth(&self) -> (usize, usize) {
+        self.lock().queue.depth()
+    }
+
+    /// Puts a call into its lane and wakes the dispatcher.
+    pub(crate) fn push(&self, job: Arc<Job>) {
+        let mut state = self.lock();
+        state.queue.push(job);
+        self.publish(&state.queue);
+        if state.asleep {
+            drop(state);
+            self.wake.notify_one();
+        }
+    }
+
+    /// Takes a settled call out of the queue.
+    pub(crate) fn forget(&self, id: u64) {
+        // Dropped after the lock is released: the last owner of a job frees its texts.
+        let _job = self.with_queue(|queue| queue.remove(id));
+    }
+
+    /// Ends the dispatcher after the step that it is in, and gives back the calls that wait.
+    pub(crate) fn stop(&self) -> Vec<Arc<Job>> {
+        let mut state = self.lock();
+        state.stop = true;
+        let jobs = state.queue.drain();
+        self.publish(&state.queue);
+        drop(state);
+        self.wake.notify_one();
+        jobs
+    }
+
+    /// The life of the dispatcher.
+    pub(crate) fn dispatch(&self) {
+        let mut workspace = Workspace::new(self.threads());
+        while self.wait(&mut workspace) {
+            let threads = self.threads();
+            if workspace.threads != threads {
+                workspace = Workspace::new(threads);
+            }
+            let budget = |priority| self.budget(priority) * threads as u64;
+            if let Some(step) = self.with_queue(|queue| queue.next(budget)) {
+                self.perform(step, &mut workspace, true);
+            }
+        }
+    }
+
+    /// One interactive micro-batch, if any waits, on the calling thread alone.
+    fn interlude(&self) {
+        if self.interactive.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let mut solo = lock(&self.solos).pop();
+        while let Some(step) = self.with_queue(|queue| queue.next_interactive(INTERACTIVE_WORK)) {
+            let computed = matches!(step, Step::Encode(_));
+            self.perform(step, solo.get_or_insert_with(|| Workspace::new(1)), false);
+            if computed {
+                break;
+            }
+        }
+        lock(&self.solos).extend(solo);
+    }
+
+    /// Does one step. `top`: by the dispatcher itself, with the whole pool; else by a thread of the pool, in place.
+    fn perform(&self, step: Step, workspace: &mut Workspace, top: bool) {
+        let jobs = match &step {
+            Step::Tokenise(job) => vec![job.clone()],
+            Step::Encode(batch) => batch.shares.iter().map(|share| share.job.clone()).collect(),
+        };
+        // Models, tokenizers and callers' functions are caught where they are called. This is for bugs of the engine:
+        // no call may wait for ever, and the dispatcher goes on.
+        let done = panics::catch(|| match step {
+            Step::Tokenise(job) => self.tokenise(&job, workspace, top),
+            Step::Encode(batch) => self.encode(batch, workspace, top),
+        });
+        if let Err(panic) = done {
+            jobs.iter().for_each(|job| job.fail(panics::failure("the dispatcher", &panic)));
+        }
+    }
+
+    fn tokenise(&self, job: &Job, workspace: &Workspace, top: bool) {
+        let (texts, priority) = (job.order.texts.len(), job.order.priority);
+        let bulk = priority == Priority::Bulk;
+        let pool = (top && (bulk || texts > ALONE)).then_some(&workspace.pool);
+        let pause = || {
+            if job.is_settled() {
+                return Flow::Stop;
+            }
+            if bulk && top {
+                self.interlude();
+            }
+            Flow::Continue
+        };
+        let budget = match priority {
+            Priority::Interactive => INTERACTIVE_WORK,
+            Priority::Bulk => self.budget(priority) * self.threads() as u64,
+        };
+        match tokenise::next_slice(job, pool, budget, &pause) {
+            Err(failure) => job.fail(failure),
+            Ok(None) => self.forget(job.id),
+            Ok(Some(slice)) => {
+                self.with_queue(|queue| queue.tokenised(job, slice.pieces, slice.more));
+                if job.order.kind == Kind::Count && !slice.more {
+                    job.finish();
+                }
+            }
+        }
+    }
+
+    fn encode(&self, batch: MicroBatch, workspace: &mut Workspace, top: bool) {
+        let bulk = batch.priority == Priority::Bulk;
+        batch::run(batch, workspace, &|| {
+            if bulk && top {
+                self.interlude();
+            }
+        });
+    }
+
+    fn budget(&self, priority: Priority) -> u64 {
+        match priority {
+            Priority::Interactive => INTERACTIVE_WORK,
+            Priority::Bulk => BULK_WORK,
+        }
+    }
+
+    /// Waits for work: first awake, then asleep. `false` when the engine stops.
+    fn wait(&self, workspace: &mut Workspace) -> bool {
+        let start = Instant::now();
+        let mut last = start;
+        while !self.pending.load(Ordering::Acquire) {
+            // Yielding gives the JavaScript thread, which is about to bring the work, the processor when all are busy.
+            std::thread::yield_now();
+            let now = Instant::now();
+            if now - last > BUSY || now - start > SPIN {
+                break;
+            }
+            last = now;
+        }
+        let mut state = self.lock();
+        let mut trimmed = false;
+        while state.queue.is_empty() && !state.stop {
+            state.asleep = true;
+            if trimmed {
+                state = self.wake.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
+            } else {
+                let (woken, timeout) =
+                    self.wake.wait_timeout(state, TRIM_AFTER).unwrap_or_else(|poisoned| poisoned.into_inner());
+                state = woken;
+                if timeout.timed_out() && state.queue.is_empty() {
+                    drop(state);
+                    workspace.trim();
+                    lock(&self.solos).clear();
+                    trimmed = true;
+                    state = self.lock();
+                }
+            }
+            state.asleep = false;
+        }
+        !state.stop
+    }
+
+    fn with_queue<T>(&self, work: impl FnOnce(&mut Queue) -> T) -> T {
+        let mut state = self.lock();
+        let result = work(&mut state.queue);
+        self.publish(&state.queue);
+        result
+    }
+
+    /// Tells those who look without a lock. Called under the lock, after each change of the queue.
+    fn publish(&self, queue: &Queue) {
+        let (interactive, bulk) = queue.depth();
+        self.interactive.store(interactive, Ordering::Relaxed);
+        self.pending.store(interactive + bulk > 0, Ordering::Release);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+}
+
+/// Locks what no panic can leave half changed.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}

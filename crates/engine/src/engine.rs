@@ -1,0 +1,160 @@
+//! The engine: calls in, results out. One of it serves all models of the process.
+
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::{self, JoinHandle};
+
+use crate::cancel::CancelToken;
+use crate::convert;
+use crate::dispatcher::Shared;
+use crate::failure::{ErrorKind, Failure};
+use crate::job::{CountJob, Done, EmbedJob, EmbedOutput, Finished, Job, Kind, Order, TokenCounts};
+use crate::model::Model;
+use crate::panics::THREAD_PREFIX;
+use crate::statistics::Statistics;
+use crate::threads;
+
+/// A queue, the thread that computes, and its pool.
+///
+/// [`Engine::process`] is the one that models of this process share. Dropping an engine (tests do) ends its thread after
+/// the step that it is in; calls that wait fail.
+pub struct Engine {
+    shared: Arc<Shared>,
+    dispatcher: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Engine {
+    /// An engine that computes on `threads` threads (at least one). Its threads start with the first call.
+    pub fn new(threads: usize) -> Engine {
+        Engine { shared: Arc::new(Shared::new(threads.max(1))), dispatcher: Mutex::new(None) }
+    }
+
+    /// The engine of this process. Its threads: see [`crate::threads`].
+    pub fn process() -> &'static Engine {
+        static ENGINE: OnceLock<Engine> = OnceLock::new();
+        // A malformed variable is the error of every load, so no call gets here with one.
+        ENGINE
+            .get_or_init(|| Engine::new(threads::from_environment().ok().flatten().unwrap_or_else(threads::available)))
+    }
+
+    /// Threads that compute, the dispatcher among them.
+    pub fn threads(&self) -> usize {
+        self.shared.threads()
+    }
+
+    /// Sets the size of the pool for all models, from the next micro-batch on. It changes no result.
+    pub fn set_threads(&self, threads: usize) {
+        self.shared.set_threads(threads.max(1));
+    }
+
+    /// Calls that wait or are partly done, as (interactive, bulk).
+    pub fn depth(&self) -> (usize, usize) {
+        self.shared.depth()
+    }
+
+    /// Embeds texts. `done` is called exactly once: by a thread of the engine, or by the thread that cancels one of
+    /// `cancels`, or by this one when the request is refused, empty or cancelled already. It must be quick.
+    ///
+    /// Failures: `InvalidInput` for dimensions or an instruction that the model does not take, `TextTooLong` under the
+    /// `error` policy, `InferenceFailed` for a vector that is not finite, `TaskFailed` for a panic or a cancellation.
+    pub fn embed(
+        &self,
+        model: Arc<dyn Model>,
+        statistics: Arc<Statistics>,
+        request: EmbedJob,
+        cancels: &[CancelToken],
+        done: impl FnOnce(Result<EmbedOutput, Failure>) + Send + 'static,
+    ) {
+        let EmbedJob { texts, role, instruction, dimensions, batch_size, priority } = request;
+        let dimensions = match model.check_dimensions(dimensions) {
+            Ok(dimensions) => dimensions,
+            Err(error) => return done(Err(convert::pipeline(error))),
+        };
+        if batch_size == Some(0) {
+            let message = "batchSize is 0; allowed is a whole number from 1";
+            return done(Err(Failure::new(ErrorKind::InvalidInput, message)));
+        }
+        let batch_size = batch_size.unwrap_or(usize::MAX);
+        let order = Order { texts, role, instruction, kind: Kind::Embed { dimensions }, batch_size, priority };
+        let contract = model.clone();
+        let finish = move |finished: Result<Finished, Failure>| {
+            done(finished.map(|Finished { tokens, data }| EmbedOutput {
+                data,
+                dimensions,
+                tokens,
+                contract_id: contract.contract(dimensions),
+            }));
+        };
+        self.submit(model, statistics, order, cancels, Box::new(finish));
+    }
+
+    /// Counts tokens. As [`Engine::embed`], without a forward pass; a text over the limit is no failure.
+    pub fn count(
+        &self,
+        model: Arc<dyn Model>,
+        statistics: Arc<Statistics>,
+        request: CountJob,
+        cancels: &[CancelToken],
+        done: impl FnOnce(Result<TokenCounts, Failure>) + Send + 'static,
+    ) {
+        let CountJob { texts, role, instruction, priority } = request;
+        let order = Order { texts, role, instruction, kind: Kind::Count, batch_size: usize::MAX, priority };
+        let finish = move |finished: Result<Finished, Failure>| done(finished.map(|finished| finished.tokens));
+        self.submit(model, statistics, order, cancels, Box::new(finish));
+    }
+
+    fn submit(
+        &self,
+        model: Arc<dyn Model>,
+        statistics: Arc<Statistics>,
+        order: Order,
+        cancels: &[CancelToken],
+        done: Done,
+    ) {
+        let empty = order.texts.is_empty();
+        let job = Job::new(model, statistics, order, Arc::downgrade(&self.shared), done);
+        for cancel in cancels {
+            cancel.listen(&job);
+        }
+        if job.is_settled() {
+            return;
+        }
+        if empty {
+            return job.finish();
+        }
+        if let Err(failure) = self.start() {
+            return job.fail(failure);
+        }
+        self.shared.push(job.clone());
+        // A cancellation between listening and pushing found nothing to take out of the queue.
+        if job.is_settled() {
+            self.shared.forget(job.id);
+        }
+    }
+
+    fn start(&self) -> Result<(), Failure> {
+        let mut dispatcher = self.dispatcher.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if dispatcher.is_none() {
+            let shared = self.shared.clone();
+            let thread = thread::Builder::new()
+                .name(format!("{THREAD_PREFIX}compute-0"))
+                .spawn(move || shared.dispatch())
+                .map_err(|error| {
+                    Failure::new(ErrorKind::Internal, format!("the system gave no thread to compute on: {error}"))
+                })?;
+            *dispatcher = Some(thread);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        for job in self.shared.stop() {
+            job.fail(Failure::new(ErrorKind::TaskFailed, "the engine was stopped"));
+        }
+        let thread = self.dispatcher.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+        if let Some(thread) = thread {
+            let _ = thread.join();
+        }
+    }
+}

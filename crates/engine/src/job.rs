@@ -1,0 +1,254 @@
+//! One call at work: its texts, its cancellation, its results.
+//!
+//! Contract: a job settles exactly once, by whatever comes first: its last row, a failure, a cancellation, or its end
+//! without any of these (a bug, reported as `TaskFailed`). Settling calls the caller's function on the thread that
+//! settles. After that the job's rows are ignored, wherever they are.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::Instant;
+
+use simile_pipeline::Role;
+
+use crate::cancel::Listener;
+use crate::dispatcher::Shared;
+use crate::failure::{ErrorKind, Failure};
+use crate::model::Model;
+use crate::panics;
+use crate::statistics::Statistics;
+
+/// Who waits for a call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Priority {
+    /// Somebody waits for the answer: runs before bulk work and between the layers of a bulk micro-batch.
+    Interactive,
+    /// Nobody waits for a single text of it.
+    #[default]
+    Bulk,
+}
+
+/// A request to embed texts.
+#[derive(Clone, Debug, Default)]
+pub struct EmbedJob {
+    /// The texts, in the order of the result.
+    pub texts: Vec<String>,
+    /// Which template is applied.
+    pub role: Role,
+    /// The instruction for the template, instead of the model's own.
+    pub instruction: Option<String>,
+    /// Output dimensions; `None` is the model's.
+    pub dimensions: Option<usize>,
+    /// The most texts of this call in one micro-batch; `None` leaves it to the work budget. It changes no result.
+    pub batch_size: Option<usize>,
+    /// Who waits for it.
+    pub priority: Priority,
+}
+
+/// A request to count tokens.
+#[derive(Clone, Debug, Default)]
+pub struct CountJob {
+    /// The texts, in the order of the result.
+    pub texts: Vec<String>,
+    /// Which template is applied.
+    pub role: Role,
+    /// The instruction for the template, instead of the model's own.
+    pub instruction: Option<String>,
+    /// Who waits for it.
+    pub priority: Priority,
+}
+
+/// Tokens of each text, template and special tokens included.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TokenCounts {
+    /// Before truncation.
+    pub total: Vec<u32>,
+    /// After truncation: what the model sees.
+    pub embedded: Vec<u32>,
+}
+
+/// The vectors of a call.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EmbedOutput {
+    /// Row-major, texts x `dimensions`, in the order of the request.
+    pub data: Vec<f32>,
+    /// Length of a vector.
+    pub dimensions: usize,
+    /// Tokens of each text.
+    pub tokens: TokenCounts,
+    /// What the vectors may be compared with: only vectors of the same contract.
+    pub contract_id: String,
+}
+
+/// What a job gives when all goes well.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    pub(crate) tokens: TokenCounts,
+    pub(crate) data: Vec<f32>,
+}
+
+pub(crate) type Done = Box<dyn FnOnce(Result<Finished, Failure>) + Send>;
+
+/// What is asked of the texts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Vectors of that many dimensions.
+    Embed { dimensions: usize },
+    /// Token counts only.
+    Count,
+}
+
+/// The parts of a job that the caller chose.
+pub(crate) struct Order {
+    pub(crate) texts: Vec<String>,
+    pub(crate) role: Role,
+    pub(crate) instruction: Option<String>,
+    pub(crate) kind: Kind,
+    pub(crate) batch_size: usize,
+    pub(crate) priority: Priority,
+}
+
+pub(crate) struct Job {
+    pub(crate) id: u64,
+    pub(crate) model: Arc<dyn Model>,
+    pub(crate) statistics: Arc<Statistics>,
+    pub(crate) order: Order,
+    submitted: Instant,
+    settled: AtomicBool,
+    progress: Mutex<Progress>,
+    done: Mutex<Option<Done>>,
+    /// The queue that it waits in, to leave it when it settles early.
+    home: Weak<Shared>,
+}
+
+#[derive(Default)]
+struct Progress {
+    tokens: TokenCounts,
+    data: Vec<f32>,
+    /// Rows that are not written yet.
+    missing: usize,
+}
+
+impl Job {
+    pub(crate) fn new(
+        model: Arc<dyn Model>,
+        statistics: Arc<Statistics>,
+        order: Order,
+        home: Weak<Shared>,
+        done: Done,
+    ) -> Arc<Job> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let progress = Progress { missing: order.texts.len(), ..Progress::default() };
+        Arc::new(Job {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            model,
+            statistics,
+            order,
+            submitted: Instant::now(),
+            settled: AtomicBool::new(false),
+            progress: Mutex::new(progress),
+            done: Mutex::new(Some(done)),
+            home,
+        })
+    }
+
+    /// Whether nobody waits for this job any more.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.settled.load(Ordering::Acquire)
+    }
+
+    /// How many texts are tokenised: where the next slice begins.
+    pub(crate) fn cursor(&self) -> usize {
+        self.lock().tokens.total.len()
+    }
+
+    /// Appends the counts of the next texts; the first call ends the job's waiting time.
+    pub(crate) fn add_counts(&self, started: Instant, counts: impl Iterator<Item = (usize, usize)>) {
+        let mut progress = self.lock();
+        if progress.tokens.total.is_empty() {
+            self.statistics.started(started.saturating_duration_since(self.submitted));
+        }
+        for (total, embedded) in counts {
+            progress.tokens.total.push(saturate(total));
+            progress.tokens.embedded.push(saturate(embedded));
+        }
+    }
+
+    /// Tokens of one text, as `(before, after)` truncation.
+    pub(crate) fn counts(&self, index: usize) -> (u32, u32) {
+        let progress = self.lock();
+        let of = |counts: &[u32]| counts.get(index).copied().unwrap_or_default();
+        (of(&progress.tokens.total), of(&progress.tokens.embedded))
+    }
+
+    /// Writes rows to their places and settles the job when none is missing.
+    pub(crate) fn write<'a>(&self, dimensions: usize, rows: impl Iterator<Item = (usize, &'a [f32])>) {
+        let finished = {
+            let mut progress = self.lock();
+            if self.is_settled() {
+                return;
+            }
+            if progress.data.is_empty() {
+                progress.data = vec![0.0; self.order.texts.len() * dimensions];
+            }
+            for (index, row) in rows {
+                progress.data[index * dimensions..][..dimensions].copy_from_slice(row);
+                progress.missing -= 1;
+            }
+            progress.missing == 0
+        };
+        if finished {
+            self.finish();
+        }
+    }
+
+    /// Settles the job with what it has.
+    pub(crate) fn finish(&self) {
+        let Progress { tokens, data, .. } = std::mem::take(&mut *self.lock());
+        self.settle(Ok(Finished { tokens, data }));
+    }
+
+    /// Settles the job with a failure and takes it out of the queue.
+    pub(crate) fn fail(&self, failure: Failure) {
+        self.settle(Err(failure));
+        if let Some(home) = self.home.upgrade() {
+            home.forget(self.id);
+        }
+    }
+
+    fn settle(&self, result: Result<Finished, Failure>) {
+        if self.settled.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        self.statistics.settled(result.is_ok());
+        let done = self.done.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+        if result.is_err() {
+            // Results that nobody gets; the texts go when the queue lets go of the job.
+            *self.lock() = Progress::default();
+        }
+        if let Some(done) = done {
+            // The caller's function panicking must not take the dispatcher with it, and there is nobody left to tell.
+            let _ = panics::catch(|| done(result));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl Listener for Job {
+    fn cancelled(&self, reason: &Failure) {
+        self.fail(reason.clone());
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        // Not `fail`: nobody holds the job, so no queue does, and one may be locked.
+        self.settle(Err(Failure::new(ErrorKind::TaskFailed, "the call was dropped before it was finished")));
+    }
+}
+
+fn saturate(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}

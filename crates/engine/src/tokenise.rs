@@ -1,0 +1,146 @@
+//! The texts of a call become tokens.
+//!
+//! An interactive call is short and somebody waits for it: the thread that found it tokenises it itself, which costs no
+//! hand-over. The texts of a bulk call are shared out among the pool's threads one by one (their lengths differ a
+//! hundredfold), and between two texts each thread lets interactive work run.
+//!
+//! Contract: a failure names the first text that fails, whatever the threads' order, and is that call's alone.
+
+use std::ops::Range;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Instant;
+
+use simile_encoder::Flow;
+use simile_kernels::ThreadPool;
+use simile_pipeline::Tokens;
+
+use crate::convert;
+use crate::failure::Failure;
+use crate::job::{Job, Kind};
+use crate::panics;
+use crate::queue::{Piece, TokenRow, WINDOW};
+
+/// What a slice of a call's texts became.
+pub(crate) struct Slice {
+    pub(crate) pieces: Vec<Piece>,
+    /// Texts are left for another slice.
+    pub(crate) more: bool,
+}
+
+/// Tokenises the next texts of `job`, on `pool` when given, and plans them into pieces of at most `budget` work.
+/// `None` when `pause` said that nobody waits for the call any more.
+pub(crate) fn next_slice(
+    job: &Job,
+    pool: Option<&ThreadPool>,
+    budget: u64,
+    pause: &(dyn Fn() -> Flow + Sync),
+) -> Result<Option<Slice>, Failure> {
+    let started = Instant::now();
+    let range = job.cursor()..job.order.texts.len().min(job.cursor() + WINDOW);
+    let more = range.end < job.order.texts.len();
+    let slice = match job.order.kind {
+        Kind::Count => {
+            let one = |index: usize| {
+                let (order, model) = (&job.order, &job.model);
+                model.count_tokens(order.role, order.instruction.as_deref(), &order.texts[index])
+            };
+            each(range, pool, pause, &|index| guarded(index, || one(index)))?.map(|counts| {
+                job.add_counts(started, counts.into_iter());
+                Slice { pieces: Vec::new(), more }
+            })
+        }
+        Kind::Embed { .. } => {
+            let one = |index: usize| {
+                let (order, model) = (&job.order, &job.model);
+                model.tokenize(order.role, order.instruction.as_deref(), &order.texts[index])
+            };
+            match each(range.clone(), pool, pause, &|index| guarded(index, || one(index)))? {
+                None => None,
+                Some(tokens) => {
+                    job.add_counts(started, tokens.iter().map(|tokens| (tokens.total, tokens.ids.len())));
+                    let pieces = panics::catch(|| plan(job, range.start, tokens, budget))
+                        .map_err(|panic| panics::failure("planning micro-batches", &panic))?;
+                    Some(Slice { pieces, more })
+                }
+            }
+        }
+    };
+    job.statistics.tokenised(started.elapsed());
+    Ok(slice)
+}
+
+/// One text; a panic is a failure of that text.
+fn guarded<T>(index: usize, work: impl FnOnce() -> Result<T, simile_pipeline::PipelineError>) -> Result<T, Failure> {
+    match panics::catch(work) {
+        Ok(result) => result.map_err(|error| convert::pipeline(error).at(index)),
+        Err(panic) => Err(panics::failure("the tokenizer", &panic).at(index)),
+    }
+}
+
+/// `work` for each index of `range`, in order; the failure of the first that fails, `None` when stopped.
+fn each<T: Send + Sync>(
+    range: Range<usize>,
+    pool: Option<&ThreadPool>,
+    pause: &(dyn Fn() -> Flow + Sync),
+    work: &(dyn Fn(usize) -> Result<T, Failure> + Sync),
+) -> Result<Option<Vec<T>>, Failure> {
+    let Some(pool) = pool.filter(|pool| pool.threads() > 1 && range.len() > 1) else {
+        let mut results = Vec::with_capacity(range.len());
+        for index in range {
+            results.push(work(index)?);
+            if pause() == Flow::Stop {
+                return Ok(None);
+            }
+        }
+        return Ok(Some(results));
+    };
+    let results: Vec<OnceLock<Result<T, Failure>>> = range.clone().map(|_| OnceLock::new()).collect();
+    // Indices are taken in order, so when one fails, all before it have been taken and will be finished: the first
+    // failure in the list is the first of the call.
+    let next = AtomicUsize::new(range.start);
+    let leave = AtomicBool::new(false);
+    let stopped = AtomicBool::new(false);
+    panics::catch(|| {
+        pool.run(&|_team| {
+            while !leave.load(Ordering::Relaxed) {
+                let index = next.fetch_add(1, Ordering::Relaxed);
+                if index >= range.end {
+                    return;
+                }
+                let result = work(index);
+                if result.is_err() {
+                    leave.store(true, Ordering::Relaxed);
+                }
+                let _ = results[index - range.start].set(result);
+                if pause() == Flow::Stop {
+                    stopped.store(true, Ordering::Relaxed);
+                    leave.store(true, Ordering::Relaxed);
+                }
+            }
+        });
+    })
+    .map_err(|panic| panics::failure("tokenising", &panic))?;
+    if stopped.into_inner() {
+        return Ok(None);
+    }
+    // After a failure the list has holes, all of them behind it.
+    results.into_iter().map_while(OnceLock::into_inner).collect::<Result<Vec<T>, Failure>>().map(Some)
+}
+
+/// Micro-batches of one call: see [`simile_pipeline::plan`].
+fn plan(job: &Job, first: usize, tokens: Vec<Tokens>, budget: u64) -> Vec<Piece> {
+    let lengths: Vec<usize> = tokens.iter().map(|tokens| tokens.ids.len()).collect();
+    let mut ids: Vec<Vec<u32>> = tokens.into_iter().map(|tokens| tokens.ids).collect();
+    let cost = |length| job.model.cost(length);
+    simile_pipeline::plan(&lengths, job.order.batch_size, budget, cost)
+        .into_iter()
+        .map(|texts| Piece {
+            work: texts.iter().map(|&text| cost(lengths[text])).sum(),
+            rows: texts
+                .into_iter()
+                .map(|text| TokenRow { index: first + text, ids: std::mem::take(&mut ids[text]) })
+                .collect(),
+        })
+        .collect()
+}
