@@ -37,7 +37,7 @@ impl Scratch {
     pub fn bytes(&mut self) -> usize {
         let batches: usize = self.batches.iter_mut().map(|buffers| get_mut(buffers).bytes()).sum();
         let threads: usize = self.threads.iter_mut().map(|buffers| get_mut(buffers).bytes()).sum();
-        batches + threads + self.spare.as_ref().map_or(0, |buffer| buffer.len() * size_of::<f32>())
+        batches + threads + self.spare.as_ref().map_or(0, AlignedVec::bytes)
     }
 
     /// Whether forward passes measure where their time goes (off by default; costs under 1 %).
@@ -78,9 +78,8 @@ impl Scratch {
 
     /// Keeps a buffer for the next [`take`](Self::take).
     pub(crate) fn give_back(&mut self, buffer: AlignedVec) {
-        let kept = self.spare.as_ref().map_or(0, |spare| spare.len());
-        let bytes = buffer.len() * size_of::<f32>();
-        if buffer.len() > kept && bytes <= KEEP_BYTES {
+        let kept = self.spare.as_ref().map_or(0, AlignedVec::bytes);
+        if buffer.bytes() > kept && buffer.bytes() <= KEEP_BYTES {
             self.spare = Some(buffer);
         }
     }

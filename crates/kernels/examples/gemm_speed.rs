@@ -146,10 +146,12 @@ fn measure_peak(isa: Isa, pool: &ThreadPool) -> f64 {
     let lanes = isa.panel_width() / 2;
     let start = Instant::now();
     pool.run(&|_| {
-        std::hint::black_box(isa.run(Peak {
+        let mut chains = std::hint::black_box([0.5; CHAINS * MAX_LANES]);
+        isa.run(Peak {
             steps: STEPS,
-            factor: std::hint::black_box(0.5),
-        }));
+            chains: &mut chains,
+        });
+        std::hint::black_box(chains);
     });
     gflops(
         (2 * CHAINS * lanes * STEPS * pool.threads()) as f64,
@@ -160,27 +162,28 @@ fn measure_peak(isa: Isa, pool: &ThreadPool) -> f64 {
 /// Independent chains: enough to hide the latency of a multiply-add, and to leave registers for the operands.
 const CHAINS: usize = 12;
 
-struct Peak {
+/// Values of the longest vector.
+const MAX_LANES: usize = 16;
+
+struct Peak<'a> {
     steps: usize,
-    factor: f32,
+    chains: &'a mut [f32; CHAINS * MAX_LANES],
 }
 
-impl SimdOp for Peak {
-    type Output = f32;
+impl SimdOp for Peak<'_> {
+    type Output = ();
 
     #[inline(always)]
-    fn eval<S: Simd>(self, simd: S) -> f32 {
-        let factor = simd.splat(self.factor);
-        let mut chains = [simd.splat(1.0); CHAINS];
+    fn eval<S: Simd>(self, simd: S) {
+        let factor = simd.read(self.chains);
+        let mut chains = [factor; CHAINS];
         for _ in 0..self.steps {
             for chain in &mut chains {
                 *chain = simd.mul_add(*chain, factor, factor);
             }
         }
-        let mut sum = simd.splat(0.0);
-        for chain in chains {
-            sum = simd.add(sum, chain);
+        for (i, chain) in chains.into_iter().enumerate() {
+            simd.write(&mut self.chains[i * S::LANES..], chain);
         }
-        simd.reduce_add(sum)
     }
 }

@@ -15,10 +15,6 @@ use crate::simd::{Simd, SimdOp};
 /// the error grows with `|mean| / deviation`, as the inputs' own rounding does.
 pub const LAYER_NORM_MAX_ABSOLUTE_ERROR: f64 = 4e-6;
 
-/// Accumulators of a sum: enough to hide the latency of an addition, and a fixed number so that the order of addition
-/// is fixed.
-const SUMS: usize = 4;
-
 /// Normalises `rows` rows of `gamma.len()` values: `out = LN(x + residual) * gamma + beta`.
 ///
 /// `*_ld` are the values from a row to the next. What lies between the rows of the result is not touched. The residual is
@@ -88,10 +84,9 @@ impl SimdOp for LayerNorm<'_> {
             // SAFETY: the caller of `layer_norm_rows` promises the rows.
             unsafe {
                 let x = self.x.add(row * self.x_ld);
-                let residual = match self.residual {
-                    Some((residual, ld)) => Some(residual.add(row * ld)),
-                    None => None,
-                };
+                let residual = self
+                    .residual
+                    .map(|(residual, ld)| residual.wrapping_add(row * ld));
                 normalise(
                     simd,
                     x,
@@ -127,7 +122,7 @@ unsafe fn normalise<S: Simd>(
 
     // SAFETY of every block below: the caller promises `n` values at each pointer; `vectors` whole vectors and `tail`
     // more values are `n`.
-    let mut sums = [zero; SUMS];
+    let mut sums = Sums::new(simd);
     for i in 0..vectors {
         // SAFETY: see above.
         unsafe {
@@ -136,7 +131,7 @@ unsafe fn normalise<S: Simd>(
                 value = simd.add(value, simd.load(residual.add(i * S::LANES)));
             }
             simd.store(out.add(i * S::LANES), value);
-            sums[i % SUMS] = simd.add(sums[i % SUMS], value);
+            sums = sums.add(simd, value);
         }
     }
     if tail > 0 {
@@ -147,24 +142,24 @@ unsafe fn normalise<S: Simd>(
                 value = simd.add(value, simd.load_part(residual.add(at_tail), tail));
             }
             simd.store_part(out.add(at_tail), value, tail);
-            sums[0] = simd.add(sums[0], value);
+            sums = sums.add(simd, value);
         }
     }
-    let mean = simd.splat(total(simd, sums) / n as f32);
+    let mean = simd.splat(sums.total(simd) / n as f32);
 
-    let mut sums = [zero; SUMS];
+    let mut sums = Sums::new(simd);
     for i in 0..vectors {
         // SAFETY: see above.
         let value = simd.sub(unsafe { simd.load(out.add(i * S::LANES)) }, mean);
-        sums[i % SUMS] = simd.mul_add(value, value, sums[i % SUMS]);
+        sums = sums.add_square(simd, value);
     }
     if tail > 0 {
         // SAFETY: see above.
         let value = simd.sub(unsafe { simd.load_part(out.add(at_tail), tail) }, mean);
         let value = simd.first_lanes(value, tail, zero);
-        sums[0] = simd.mul_add(value, value, sums[0]);
+        sums = sums.add_square(simd, value);
     }
-    let scale = simd.splat(1.0 / (total(simd, sums) / n as f32 + eps).sqrt());
+    let scale = simd.splat(1.0 / (sums.total(simd) / n as f32 + eps).sqrt());
 
     for i in 0..vectors {
         // SAFETY: see above; beta is as long as gamma.
@@ -195,7 +190,32 @@ unsafe fn normalise<S: Simd>(
     }
 }
 
-#[inline(always)]
-fn total<S: Simd>(simd: S, sums: [S::F32; SUMS]) -> f32 {
-    simd.reduce_add(simd.add(simd.add(sums[0], sums[1]), simd.add(sums[2], sums[3])))
+/// Four sums that take turns, which hides the latency of an addition. They are turned rather than indexed so that they
+/// stay in registers.
+#[derive(Clone, Copy)]
+struct Sums<V>([V; 4]);
+
+impl<V: Copy> Sums<V> {
+    #[inline(always)]
+    fn new<S: Simd<F32 = V>>(simd: S) -> Self {
+        Sums([simd.splat(0.0); 4])
+    }
+
+    #[inline(always)]
+    fn add<S: Simd<F32 = V>>(self, simd: S, value: V) -> Self {
+        let [a, b, c, d] = self.0;
+        Sums([b, c, d, simd.add(a, value)])
+    }
+
+    #[inline(always)]
+    fn add_square<S: Simd<F32 = V>>(self, simd: S, value: V) -> Self {
+        let [a, b, c, d] = self.0;
+        Sums([b, c, d, simd.mul_add(value, value, a)])
+    }
+
+    #[inline(always)]
+    fn total<S: Simd<F32 = V>>(self, simd: S) -> f32 {
+        let [a, b, c, d] = self.0;
+        simd.reduce_add(simd.add(simd.add(a, b), simd.add(c, d)))
+    }
 }

@@ -20,7 +20,7 @@ const ROUND_TO_EXPONENT: f32 = ROUND + 127.0;
 /// 2^f for |f| <= 1/2: the polynomial of degree 6 with the least greatest relative error, 1.9e-9 before rounding.
 const EXP2_POLYNOMIAL: [f32; 7] = [
     1.0,
-    0.693_147_2,
+    std::f32::consts::LN_2,
     0.240_226_46,
     0.055_503_286,
     0.009_618_489,

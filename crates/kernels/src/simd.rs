@@ -29,7 +29,8 @@ pub trait SimdOp {
     fn eval<S: Simd>(self, simd: S) -> Self::Output;
 }
 
-/// An operation on a register tile of `ROWS` rows, compiled once for each height so that each has its own registers.
+/// An operation on a register tile of `ROWS` rows, compiled once for each height so that each has its own loop with its
+/// accumulators in registers.
 pub trait TileOp {
     /// Evaluates the operation. Implementations must be `#[inline(always)]`.
     fn eval<S: Simd, const ROWS: usize>(self, simd: S);
@@ -81,10 +82,10 @@ pub trait Simd: sealed::Sealed + Copy + Send + Sync + 'static {
     /// Width of a panel of a packed matrix, and of a register tile: two vectors.
     const PANEL: usize = 2 * Self::LANES;
 
-    /// Evaluates `op` in a function of its own that has this instruction set's features.
+    /// Evaluates `op` inside a function that has this instruction set's features.
     fn call<Op: SimdOp>(self, op: Op) -> Op::Output;
 
-    /// Evaluates `op` for a tile of `rows` rows, 1 to [`ROWS`](Simd::ROWS), in a function of its own.
+    /// Evaluates `op` for a tile of `rows` rows, 1 to [`ROWS`](Simd::ROWS).
     fn call_rows<Op: TileOp>(self, rows: usize, op: Op);
 
     /// A vector with `value` in every lane.

@@ -10,8 +10,12 @@
 use crate::activation::Function;
 use crate::simd::{Simd, TileOp};
 
-/// How far ahead of its use B is asked for, in multiply-adds of a full tile: covers the latency of the outer caches.
-const PREFETCH_STEPS: usize = 24;
+/// How many steps of k ahead of its use B is asked for. It covers the latency of the outer caches: for a dozen rows and
+/// weights that come from the third level, it was measured to pay 25 to 60 %, and to cost nothing elsewhere.
+const PREFETCH_STEPS: usize = 48;
+
+/// Bytes of a cache line.
+const CACHE_LINE: usize = 64;
 
 /// What happens to a tile of the product on its way to memory. Implementations must be `#[inline(always)]`.
 pub(crate) trait TileEpilogue: Copy {
@@ -53,14 +57,16 @@ impl<E: TileEpilogue> TileOp for Tile<E> {
             unsafe {
                 let b0 = simd.load(b);
                 let b1 = simd.load(b.add(S::LANES));
-                let ahead = b.wrapping_add(PREFETCH_STEPS * S::PANEL);
-                simd.prefetch(ahead);
-                simd.prefetch(ahead.wrapping_add(S::LANES));
+                for line in 0..(S::PANEL * size_of::<f32>()).div_ceil(CACHE_LINE) {
+                    simd.prefetch(b.wrapping_add(
+                        PREFETCH_STEPS * S::PANEL + line * CACHE_LINE / size_of::<f32>(),
+                    ));
+                }
                 b = b.add(S::PANEL);
-                for i in 0..ROWS {
+                for (i, row) in tile.iter_mut().enumerate() {
                     let a = simd.splat(*self.a.add(i * self.a_ld + k));
-                    tile[i][0] = simd.mul_add(a, b0, tile[i][0]);
-                    tile[i][1] = simd.mul_add(a, b1, tile[i][1]);
+                    row[0] = simd.mul_add(a, b0, row[0]);
+                    row[1] = simd.mul_add(a, b1, row[1]);
                 }
             }
         }
@@ -118,11 +124,11 @@ impl TileEpilogue for Plain {
         out: *mut f32,
         out_ld: usize,
     ) {
-        for i in 0..ROWS {
+        for (i, row) in tile.iter().enumerate() {
             // SAFETY: the caller promises `ROWS` rows of C.
             unsafe {
-                simd.store(out.add(i * out_ld), tile[i][0]);
-                simd.store(out.add(i * out_ld + S::LANES), tile[i][1]);
+                simd.store(out.add(i * out_ld), row[0]);
+                simd.store(out.add(i * out_ld + S::LANES), row[1]);
             }
         }
     }
@@ -144,12 +150,12 @@ impl TileEpilogue for ScaleRows {
         out: *mut f32,
         out_ld: usize,
     ) {
-        for i in 0..ROWS {
+        for (i, row) in tile.iter().enumerate() {
             // SAFETY: the caller promises `ROWS` rows of C, the builder `ROWS` factors.
             unsafe {
                 let factor = simd.splat(*self.factors.add(i));
-                simd.store(out.add(i * out_ld), simd.mul(tile[i][0], factor));
-                simd.store(out.add(i * out_ld + S::LANES), simd.mul(tile[i][1], factor));
+                simd.store(out.add(i * out_ld), simd.mul(row[0], factor));
+                simd.store(out.add(i * out_ld + S::LANES), simd.mul(row[1], factor));
             }
         }
     }
@@ -174,16 +180,16 @@ impl<F: Function> TileEpilogue for BiasThen<F> {
     ) {
         // SAFETY: the builder promises a panel of biases.
         let bias = unsafe { [simd.load(self.bias), simd.load(self.bias.add(S::LANES))] };
-        for i in 0..ROWS {
+        for (i, row) in tile.iter().enumerate() {
             // SAFETY: the caller promises `ROWS` rows of C.
             unsafe {
                 simd.store(
                     out.add(i * out_ld),
-                    self.function.apply(simd, simd.add(tile[i][0], bias[0])),
+                    self.function.apply(simd, simd.add(row[0], bias[0])),
                 );
                 simd.store(
                     out.add(i * out_ld + S::LANES),
-                    self.function.apply(simd, simd.add(tile[i][1], bias[1])),
+                    self.function.apply(simd, simd.add(row[1], bias[1])),
                 );
             }
         }

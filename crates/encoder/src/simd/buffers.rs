@@ -68,7 +68,7 @@ impl BatchBuffers {
     pub(crate) fn bytes(&self) -> usize {
         let Self { hidden, query, key, value, context, picked, middle, output } = self;
         let buffers = [hidden, query, key, value, context, picked, middle, output];
-        buffers.iter().map(|buffer| buffer.len() * size_of::<f32>()).sum()
+        buffers.iter().map(|buffer| buffer.bytes()).sum()
     }
 }
 
@@ -94,8 +94,7 @@ impl ThreadBuffers {
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        let floats = self.middle.len() + self.output.len() + self.row.len();
-        floats * size_of::<f32>()
+        self.middle.bytes() + self.output.bytes() + self.row.bytes() + self.attention.bytes()
     }
 
     /// Gives the buffers back, not the measured times.

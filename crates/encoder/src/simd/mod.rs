@@ -121,7 +121,7 @@ impl Encoder for SimdEncoder {
     }
 
     fn memory_bytes(&self) -> usize {
-        let norm = |norm: &NormWeights| (norm.gamma.len() + norm.beta.len()) * size_of::<f32>();
+        let norm = |norm: &NormWeights| norm.gamma.bytes() + norm.beta.bytes();
         let layers: usize = self
             .layers
             .iter()
@@ -131,7 +131,7 @@ impl Encoder for SimdEncoder {
                 matrices.iter().map(|matrix| matrix.bytes()).sum::<usize>() + norm(attention_norm) + norm(mlp_norm)
             })
             .sum();
-        layers + norm(&self.embeddings_norm) + (self.positions.len() + self.types.len()) * size_of::<f32>()
+        layers + norm(&self.embeddings_norm) + self.positions.bytes() + self.types.bytes()
     }
 }
 

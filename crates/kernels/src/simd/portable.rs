@@ -100,11 +100,13 @@ impl Simd for Portable {
                 *row = unsafe { self.load(from.add(r * from_ld)) };
             }
         }
-        for c in 0..LANES {
-            let mut column = [0.0; LANES];
-            for (r, value) in column.iter_mut().enumerate() {
-                *value = block[r][c];
+        let mut columns = [[0.0; LANES]; LANES];
+        for (r, row) in block.iter().enumerate() {
+            for (c, value) in row.iter().enumerate() {
+                columns[c][r] = *value;
             }
+        }
+        for (c, column) in columns.into_iter().enumerate() {
             // SAFETY: the caller promises `LANES` rows of `LANES` values.
             unsafe { self.store(to.add(c * to_ld), column) };
         }

@@ -4,6 +4,8 @@ use crate::gemm::GEMM_MAX_ERROR;
 use crate::{Activation, Epilogue, Isa, PackedMatrix, PanelOutput, ThreadPool, gemm};
 use std::ops::Range;
 
+type Reference = fn(f64) -> f64;
+
 /// A layer with its input, and room for the result.
 struct Layer {
     isa: Isa,
@@ -185,7 +187,7 @@ fn activations_follow_the_bias() {
         for shape in [(1, 1, 1), (13, 33, 5), (25, 64, 16)] {
             let layer = Layer::new(isa, shape, 0, Random::integers);
             let whole: Vec<f64> = layer.reference();
-            let functions: [(Activation, fn(f64) -> f64); 5] = [
+            let functions: [(Activation, Reference); 5] = [
                 (Activation::Gelu, gelu),
                 (Activation::GeluTanh, super::reference::gelu_tanh),
                 (Activation::Relu, |x| x.max(0.0)),

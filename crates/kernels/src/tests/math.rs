@@ -42,13 +42,13 @@ fn worst(isa: Isa, which: Which, x: &[f32]) -> (f64, f32) {
             (f64::from(y) - exact).abs() / exact
         } else {
             // Denormal or 0, nothing greater.
-            if y >= 0.0 && y < 1.01 * f32::MIN_POSITIVE {
+            if (0.0..1.01 * f32::MIN_POSITIVE).contains(&y) {
                 0.0
             } else {
                 f64::INFINITY
             }
         };
-        if !(error <= worst.0) {
+        if error > worst.0 || error.is_nan() {
             worst = (error, *x);
         }
     }
@@ -97,7 +97,7 @@ fn exponentials_are_accurate_for_every_f32() {
                     .map(|x| if x >= least && x <= greatest { x } else { 0.0 })
                     .collect();
                 let found = worst(isa, which, &x);
-                if !(found.0 <= overall.0) {
+                if found.0 > overall.0 || found.0.is_nan() {
                     overall = found;
                 }
             }

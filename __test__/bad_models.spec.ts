@@ -1,0 +1,307 @@
+/** Models that are not there, broken or foreign: each a typed error that says what and what to do. */
+
+import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import test from 'ava'
+import { EmbedError, type EmbedErrorCode, TextEmbedding } from 'simile'
+import { tiny } from './helpers/models.ts'
+
+const scratch = mkdtempSync(join(tmpdir(), 'simile-bad-models-'))
+test.after.always(() => rmSync(scratch, { recursive: true, force: true }))
+
+/** A copy of a good model to be spoilt. */
+function copy(name: string): string {
+  const folder = join(scratch, name.replace(/\W+/g, '-'))
+  cpSync(tiny('tiny-bert-mean-pooler'), folder, { recursive: true })
+  return folder
+}
+
+const LFS_POINTER = `version https://git-lfs.github.com/spec/v1\noid sha256:${'0'.repeat(64)}\nsize 90868376\n`
+const edit = (path: string, change: (json: Record<string, unknown>) => void) => {
+  const json = JSON.parse(readFileSync(path, 'utf8'))
+  change(json)
+  writeFileSync(path, JSON.stringify(json))
+}
+
+/** Rewrites model.safetensors with other tensors: name to [dtype, shape, bytes]. */
+function rewrite(folder: string, change: (tensors: Map<string, [string, number[], Buffer]>) => void): void {
+  const path = join(folder, 'model.safetensors')
+  const file = readFileSync(path)
+  const length = Number(file.readBigUInt64LE(0))
+  const header = JSON.parse(file.toString('utf8', 8, 8 + length))
+  const tensors = new Map<string, [string, number[], Buffer]>()
+  for (const [
+    name,
+    {
+      dtype,
+      shape,
+      data_offsets: [from, to],
+    },
+  ] of Object.entries<never>(header).filter(([k]) => k !== '__metadata__') as unknown as [
+    string,
+    { dtype: string; shape: number[]; data_offsets: [number, number] },
+  ][]) {
+    tensors.set(name, [dtype, shape, Buffer.from(file.subarray(8 + length + from, 8 + length + to))])
+  }
+  change(tensors)
+  let offset = 0
+  const entries = [...tensors].map(([name, [dtype, shape, bytes]]) => {
+    const entry = [name, { dtype, shape, data_offsets: [offset, offset + bytes.length] }]
+    offset += bytes.length
+    return entry
+  })
+  let json = JSON.stringify(Object.fromEntries(entries))
+  json += ' '.repeat((8 - (json.length % 8)) % 8)
+  const size = Buffer.alloc(8)
+  size.writeBigUInt64LE(BigInt(json.length))
+  writeFileSync(path, Buffer.concat([size, Buffer.from(json), ...[...tensors.values()].map(([, , bytes]) => bytes)]))
+}
+
+const WEIGHTS = 'model.safetensors'
+const CASES: [string, (folder: string) => void, EmbedErrorCode, RegExp][] = [
+  ['no config.json', (f) => rmSync(join(f, 'config.json')), 'ModelInitialization', /config\.json/],
+  [
+    'config.json is not JSON',
+    (f) => writeFileSync(join(f, 'config.json'), '{"model_type": '),
+    'ModelInitialization',
+    /config\.json/,
+  ],
+  [
+    'config.json is a git-lfs pointer',
+    (f) => writeFileSync(join(f, 'config.json'), LFS_POINTER),
+    'ModelInitialization',
+    /git.lfs/i,
+  ],
+  [
+    'an unknown architecture',
+    (f) =>
+      edit(join(f, 'config.json'), (c) => {
+        c.model_type = 'mamba'
+      }),
+    'UnsupportedModel',
+    /mamba.*bert/s,
+  ],
+  [
+    'no architecture',
+    (f) =>
+      edit(join(f, 'config.json'), (c) => {
+        delete c.model_type
+      }),
+    'UnsupportedModel',
+    /model_type/,
+  ],
+  [
+    'an unknown activation',
+    (f) =>
+      edit(join(f, 'config.json'), (c) => {
+        c.hidden_act = 'snake'
+      }),
+    'UnsupportedModel',
+    /hidden_act.*snake.*gelu/s,
+  ],
+  [
+    'unknown positions',
+    (f) =>
+      edit(join(f, 'config.json'), (c) => {
+        c.position_embedding_type = 'relative_key'
+      }),
+    'UnsupportedModel',
+    /position_embedding_type.*relative_key/s,
+  ],
+  [
+    'heads that do not divide the hidden size',
+    (f) =>
+      edit(join(f, 'config.json'), (c) => {
+        c.num_attention_heads = 5
+      }),
+    'ModelInitialization',
+    /num_attention_heads|heads/,
+  ],
+  ['no weights', (f) => rmSync(join(f, WEIGHTS)), 'ModelInitialization', /model\.safetensors/],
+  [
+    'only pickled weights',
+    (f) => {
+      rmSync(join(f, WEIGHTS))
+      writeFileSync(join(f, 'pytorch_model.bin'), 'PK')
+    },
+    'UnsupportedModel',
+    /pytorch_model\.bin.*safetensors/s,
+  ],
+  [
+    'weights are a git-lfs pointer',
+    (f) => writeFileSync(join(f, WEIGHTS), LFS_POINTER),
+    'ModelInitialization',
+    /model\.safetensors.*git.lfs|git.lfs.*model\.safetensors/is,
+  ],
+  ['weights are empty', (f) => truncateSync(join(f, WEIGHTS), 0), 'ModelInitialization', /model\.safetensors/],
+  [
+    'weights are cut in the header',
+    (f) => truncateSync(join(f, WEIGHTS), 100),
+    'ModelInitialization',
+    /model\.safetensors/,
+  ],
+  [
+    'weights are cut in the data',
+    (f) => truncateSync(join(f, WEIGHTS), readFileSync(join(f, WEIGHTS)).length - 4),
+    'ModelInitialization',
+    /model\.safetensors/,
+  ],
+  [
+    'weights are a web page',
+    (f) => writeFileSync(join(f, WEIGHTS), '<!DOCTYPE html><html>Sign in to the network</html>'.repeat(9)),
+    'ModelInitialization',
+    /model\.safetensors/,
+  ],
+  [
+    'a header that claims to be huge',
+    (f) => writeFileSync(join(f, WEIGHTS), Buffer.alloc(64, 0xff)),
+    'ModelInitialization',
+    /model\.safetensors/,
+  ],
+  [
+    'a tensor is missing',
+    (f) =>
+      rewrite(f, (x) => {
+        x.delete('encoder.layer.1.output.dense.weight')
+      }),
+    'ModelInitialization',
+    /encoder\.layer\.1\.output\.dense\.weight/,
+  ],
+  [
+    'a tensor has another shape',
+    (f) =>
+      rewrite(f, (x) => {
+        const e = x.get('encoder.layer.0.output.dense.bias') as [string, number[], Buffer]
+        x.set('encoder.layer.0.output.dense.bias', [e[0], [16], e[2].subarray(0, 64)])
+      }),
+    'ModelInitialization',
+    /encoder\.layer\.0\.output\.dense\.bias.*16.*32|encoder\.layer\.0\.output\.dense\.bias.*32.*16/s,
+  ],
+  [
+    'a tensor has another type',
+    (f) =>
+      rewrite(f, (x) => {
+        const e = x.get('encoder.layer.0.output.dense.bias') as [string, number[], Buffer]
+        x.set('encoder.layer.0.output.dense.bias', ['I32', e[1], e[2]])
+      }),
+    'ModelInitialization',
+    /encoder\.layer\.0\.output\.dense\.bias.*I32/s,
+  ],
+  [
+    'weights of another model',
+    (f) => cpSync(join(tiny('tiny-bert-gamma-prefix'), 'config.json'), join(f, 'config.json')),
+    'ModelInitialization',
+    /./,
+  ],
+  [
+    'a weight is NaN',
+    (f) =>
+      rewrite(f, (x) => {
+        x.get('encoder.layer.0.output.dense.weight')?.[2].writeFloatLE(Number.NaN, 40)
+      }),
+    'ModelInitialization',
+    /encoder\.layer\.0\.output\.dense\.weight/,
+  ],
+  [
+    'a weight is infinite',
+    (f) =>
+      rewrite(f, (x) => {
+        x.get('embeddings.word_embeddings.weight')?.[2].writeFloatLE(Number.POSITIVE_INFINITY, 0)
+      }),
+    'ModelInitialization',
+    /embeddings\.word_embeddings\.weight/,
+  ],
+  ['no tokenizer.json', (f) => rmSync(join(f, 'tokenizer.json')), 'ModelInitialization', /tokenizer\.json/],
+  [
+    'tokenizer.json is a git-lfs pointer',
+    (f) => writeFileSync(join(f, 'tokenizer.json'), LFS_POINTER),
+    'ModelInitialization',
+    /tokenizer\.json/,
+  ],
+  [
+    'tokenizer.json is something else',
+    (f) => writeFileSync(join(f, 'tokenizer.json'), '{"a": 1}'),
+    'ModelInitialization',
+    /tokenizer\.json/,
+  ],
+  [
+    'an unknown pooling',
+    (f) =>
+      edit(join(f, '1_Pooling/config.json'), (c) => {
+        for (const k of Object.keys(c)) if (k.startsWith('pooling_mode')) delete c[k]
+        c.pooling_mode = 'attention'
+      }),
+    'UnsupportedModel',
+    /attention.*mean/s,
+  ],
+  [
+    'an unknown module',
+    (f) =>
+      writeFileSync(
+        join(f, 'modules.json'),
+        JSON.stringify([
+          { idx: 0, name: '0', path: '', type: 'sentence_transformers.models.Transformer' },
+          { idx: 1, name: '1', path: '1_WordWeights', type: 'sentence_transformers.models.WordWeights' },
+        ]),
+      ),
+    'UnsupportedModel',
+    /WordWeights/,
+  ],
+]
+
+for (const [what, spoil, code, message] of CASES) {
+  test(what, async (t) => {
+    const folder = copy(what)
+    spoil(folder)
+    const error = await TextEmbedding.load(folder).then(
+      () => 'it loaded',
+      (error) => error,
+    )
+    t.true(EmbedError.is(error), String(error))
+    t.is(error.code, code, error.message)
+    t.regex(error.message, message)
+    t.is(error.model, folder)
+  })
+}
+
+test('a model that is nowhere: every place that was searched, and what to do', async (t) => {
+  const cacheDir = join(scratch, 'empty-cache')
+  mkdirSync(cacheDir)
+  const error = await TextEmbedding.load('nobody/nothing', { cacheDir }).catch((error) => error)
+  t.is(error.code, 'ModelInitialization')
+  t.true(error.message.includes(cacheDir), error.message)
+  t.is(error.model, 'nobody/nothing')
+})
+
+test('names that are no model', async (t) => {
+  for (const id of [
+    '../../etc/passwd',
+    './not/here',
+    '/not/here',
+    'a/b/c',
+    'a b',
+    'a\0b',
+    'https://example.org/model',
+  ]) {
+    const error = await TextEmbedding.load(id, { cacheDir: scratch }).catch((error) => error)
+    t.true(EmbedError.is(error), `${id}: ${error}`)
+    t.true(['ModelInitialization', 'InvalidInput'].includes(error.code), `${id}: ${error}`)
+  }
+})
+
+test('vectors that are not finite are an error of their text, and of no other call', async (t) => {
+  // Weights that are finite one by one and overflow together.
+  const folder = copy('overflow')
+  rewrite(folder, (tensors) => {
+    for (const name of ['encoder.layer.1.output.dense.weight', 'encoder.layer.1.output.dense.bias']) {
+      const bytes = tensors.get(name)?.[2] as Buffer
+      for (let i = 0; i < bytes.length; i += 4) bytes.writeFloatLE(3e38, i)
+    }
+  })
+  const model = await TextEmbedding.load(folder)
+  const error = await model.embed(['the dog']).catch((error) => error)
+  t.is(error.code, 'InferenceFailed', String(error))
+  t.is(error.index, 0)
+  t.is(error.model, folder)
+})

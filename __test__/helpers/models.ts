@@ -1,0 +1,78 @@
+/** Where the tests' models and reference vectors are. A test that needs one that is not there fails and says how to get it. */
+
+import { existsSync, readdirSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+
+export const ROOT = fileURLToPath(new URL('../..', import.meta.url))
+const FIXTURES = join(ROOT, '__test__', 'fixtures')
+
+/** A Hugging Face cache with the real models. */
+export const HUB = process.env.SIMILE_TEST_MODELS ?? join(ROOT, '.models', 'hub')
+
+export const MINILM = 'sentence-transformers/all-MiniLM-L6-v2'
+export const MINILM_L3 = 'sentence-transformers/paraphrase-MiniLM-L3-v2'
+
+/** The options that find a real model; throws where it is not there. */
+export function real(id: string): { cacheDir: string } {
+  if (!existsSync(join(HUB, `models--${id.replace('/', '--')}`, 'refs', 'main'))) {
+    throw new Error(`${id} is not in ${HUB}: run "npm run models" once`)
+  }
+  return { cacheDir: HUB }
+}
+
+/** Folder of a committed toy checkpoint. */
+export function tiny(name: string): string {
+  const folder = join(FIXTURES, 'tiny', name)
+  if (!existsSync(join(folder, 'config.json')))
+    throw new Error(`${folder} is not there; it is committed with the tests`)
+  return folder
+}
+
+export interface TinyGolden {
+  max_seq_length: number
+  texts: string[]
+  ids: number[][]
+  raw: number[][]
+  vectors: number[][]
+}
+
+/** Names of the toy checkpoints that hold a dense BERT. */
+export function tinyNames(): string[] {
+  const names = readdirSync(join(FIXTURES, 'tiny')).filter((name) =>
+    existsSync(join(FIXTURES, 'tiny', name, 'golden.json')),
+  )
+  if (names.length === 0) throw new Error(`no checkpoints in ${FIXTURES}/tiny`)
+  return names.sort()
+}
+
+export function tinyGolden(name: string): TinyGolden {
+  return JSON.parse(readFileSync(join(tiny(name), 'golden.json'), 'utf8'))
+}
+
+export interface Reference {
+  max_seq_length: number
+  dim: number
+  items: { text: string; ids: number[]; tokens_before_truncation: number }[]
+  /** What sentence-transformers gives, row after row. */
+  final: Float32Array
+}
+
+/** Reference vectors of a real model. */
+export function reference(id: string): Reference {
+  const path = join(FIXTURES, 'reference', id.replace('/', '--'))
+  const table = JSON.parse(readFileSync(`${path}.json`, 'utf8'))
+  return { ...table, final: safetensor(`${path}.safetensors`, 'final') }
+}
+
+/** One f32 tensor of a safetensors file. */
+export function safetensor(path: string, name: string): Float32Array {
+  const bytes = readFileSync(path)
+  const length = Number(bytes.readBigUInt64LE(0))
+  const header = JSON.parse(bytes.toString('utf8', 8, 8 + length))
+  const { dtype, data_offsets: offsets } = header[name] as { dtype: string; data_offsets: [number, number] }
+  if (dtype !== 'F32') throw new Error(`${path}: ${name} is ${dtype}`)
+  return new Float32Array(
+    bytes.buffer.slice(bytes.byteOffset + 8 + length + offsets[0], bytes.byteOffset + 8 + length + offsets[1]),
+  )
+}

@@ -1,0 +1,44 @@
+/** What was chosen and what was done, for bug reports. */
+
+import { availableParallelism } from 'node:os'
+import test from 'ava'
+import { cpuFeatures, TextEmbedding } from 'simile'
+import { runModule } from './helpers/child.ts'
+import { tiny } from './helpers/models.ts'
+
+test('cpuFeatures names what computes', (t) => {
+  const { isa, available, threads, parallelism, architecture } = cpuFeatures()
+  t.true(available.includes(isa))
+  t.is(available.at(-1), 'portable')
+  t.true(threads >= 1)
+  t.true(parallelism >= 1 && parallelism <= availableParallelism())
+  t.truthy(architecture)
+})
+
+test('SIMILE_ISA forces each instruction set that there is', async (t) => {
+  for (const isa of cpuFeatures().available) {
+    const { stdout, stderr } = await runModule(
+      `import { cpuFeatures, TextEmbedding } from 'simile'
+       const model = await TextEmbedding.load(${JSON.stringify(tiny('tiny-bert-cls'))})
+       console.log(cpuFeatures().isa, (await model.embed(['a']))[0].length)`,
+      { env: { SIMILE_ISA: isa } },
+    )
+    t.is(stdout, `${isa} 32\n`, stderr)
+  }
+})
+
+test('stats count calls, texts, tokens and cuts', async (t) => {
+  const model = await TextEmbedding.load(tiny('tiny-bert-cls'))
+  t.like(model.stats(), { calls: 0, failed: 0, texts: 0, tokens: 0, truncated: 0 })
+  const rows = await model.embed(['one', 'the dog and the fox and the world '.repeat(40)])
+  await t.throwsAsync(model.embed(['a'], { instruction: 'no place for it' }))
+  const stats = model.stats()
+  t.like(stats, { calls: 1, texts: 2, truncated: 1 })
+  t.is(
+    stats.tokens,
+    rows.tokens.reduce((sum, { embedded }) => sum + embedded, 0),
+  )
+  t.true(stats.paddedTokens >= stats.tokens)
+  t.true(stats.batches >= 1)
+  for (const [name, value] of Object.entries(stats)) t.true(Number.isFinite(value) && value >= 0, name)
+})

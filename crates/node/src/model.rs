@@ -1,0 +1,122 @@
+//! One service's model.
+
+use napi::bindgen_prelude::Object;
+use napi::{Env, Error, Result, Status};
+use napi_derive::napi;
+use simile_engine::{CountJob, Failure, LazyModel, LoadRequest, Priority};
+
+use crate::batch::NativeTextBatch;
+use crate::cancel::NativeCancel;
+use crate::descriptor::NativeModelInfo;
+use crate::request::{NativeEmbedOptions, NativeLoadRequest, role};
+use crate::result::{NativeResult, NativeTokenCounts};
+use crate::scope;
+use crate::settle::Settle;
+use crate::stats::NativeStats;
+
+/// A model that is loaded at its first use. A request that cannot be met is told by every method that works.
+#[napi]
+pub struct NativeModel {
+    model: std::result::Result<LazyModel, Failure>,
+}
+
+#[napi]
+impl NativeModel {
+    /// Reads nothing and starts nothing.
+    #[napi(constructor, catch_unwind)]
+    pub fn new(request: NativeLoadRequest) -> Self {
+        NativeModel { model: LoadRequest::try_from(request).map(LazyModel::new) }
+    }
+
+    /// Loads the model, or waits for the load in flight. Cancelling ends the waiting, not the load.
+    #[napi(catch_unwind, ts_return_type = "Promise<NativeModelInfo | NativeFailure>")]
+    pub fn load<'env>(&self, env: &'env Env, cancel: &NativeCancel) -> Result<Object<'env>> {
+        let (settle, promise) = Settle::new(env)?;
+        match &self.model {
+            Ok(model) => model.load(&cancel.token, move |outcome| {
+                // Made here and not on the JavaScript thread: it hashes.
+                settle.with(outcome.map(|model| NativeModelInfo::of(&model)), |info| info);
+            }),
+            Err(failure) => settle.fail(failure.clone()),
+        }
+        Ok(promise)
+    }
+
+    /// What is known of the model; `null` while it is not loaded.
+    #[napi(catch_unwind)]
+    pub fn info(&self) -> Option<NativeModelInfo> {
+        self.model.as_ref().ok()?.get()?.ok().map(|model| NativeModelInfo::of(&model))
+    }
+
+    /// Embeds the texts of `batch`, which is empty then. Loads the model first if need be.
+    #[napi(catch_unwind, ts_return_type = "Promise<NativeResult | NativeFailure>")]
+    pub fn embed<'env>(
+        &self,
+        env: &'env Env,
+        batch: &NativeTextBatch,
+        options: NativeEmbedOptions,
+        cancel: &NativeCancel,
+    ) -> Result<Object<'env>> {
+        let (settle, promise) = Settle::new(env)?;
+        let job = options.into_job(batch.take());
+        match (&self.model, job) {
+            (Ok(model), Ok(job)) => {
+                model.embed(job, &cancel.token, move |result| settle.with(result, NativeResult::from));
+            }
+            (Err(failure), _) => settle.fail(failure.clone()),
+            (_, Err(failure)) => settle.fail(failure),
+        }
+        Ok(promise)
+    }
+
+    /// Counts the tokens of the texts of `batch`, which is empty then, in the prompt of their role.
+    #[napi(catch_unwind, ts_return_type = "Promise<NativeTokenCounts | NativeFailure>")]
+    pub fn token_counts<'env>(
+        &self,
+        env: &'env Env,
+        batch: &NativeTextBatch,
+        role_name: String,
+        instruction: Option<String>,
+        cancel: Option<&NativeCancel>,
+    ) -> Result<Object<'env>> {
+        let (settle, promise) = Settle::new(env)?;
+        let cancel = match cancel {
+            Some(cancel) => cancel.token.clone(),
+            None => scope::of(env)?.child(),
+        };
+        let job =
+            role(&role_name).map(|role| CountJob { texts: batch.take(), role, instruction, priority: Priority::Bulk });
+        match (&self.model, job) {
+            (Ok(model), Ok(job)) => {
+                model.count(job, &cancel, move |result| settle.with(result, NativeTokenCounts::from));
+            }
+            (Err(failure), _) => settle.fail(failure.clone()),
+            (_, Err(failure)) => settle.fail(failure),
+        }
+        Ok(promise)
+    }
+
+    /// Contract id of vectors with these dimensions. The model must be loaded.
+    #[napi(catch_unwind)]
+    pub fn contract(&self, dimensions: u32) -> Result<String> {
+        let model = self.model.as_ref().ok().and_then(LazyModel::get).and_then(std::result::Result::ok);
+        match model {
+            Some(model) => Ok(model.contract(Some(dimensions as usize))),
+            None => Err(Error::new(Status::GenericFailure, "the model is not loaded")),
+        }
+    }
+
+    /// Counters of this model as this service uses it.
+    #[napi(catch_unwind)]
+    pub fn stats(&self) -> NativeStats {
+        self.model.as_ref().map(LazyModel::statistics).unwrap_or_default().into()
+    }
+
+    /// Lets go of the model. Calls in flight fail as `ModelNotLoaded`; memory is free when their layer is done.
+    #[napi(catch_unwind)]
+    pub fn dispose(&self) {
+        if let Ok(model) = &self.model {
+            model.dispose();
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Vectors and counts on their way out.
+
+use std::cell::RefCell;
+
+use napi::bindgen_prelude::{Float32ArraySlice, Uint32ArraySlice};
+use napi::{Env, Error, Result, Status};
+use napi_derive::napi;
+use simile_engine::{EmbedOutput, TokenCounts};
+
+/// The vectors of one call. They are kept outside of V8's heap until the last row is taken.
+#[napi]
+pub struct NativeResult {
+    data: RefCell<Vec<f32>>,
+    dimensions: usize,
+    tokens: TokenCounts,
+    contract_id: String,
+}
+
+impl From<EmbedOutput> for NativeResult {
+    fn from(output: EmbedOutput) -> Self {
+        let EmbedOutput { data, dimensions, tokens, contract_id } = output;
+        NativeResult { data: RefCell::new(data), dimensions, tokens, contract_id }
+    }
+}
+
+#[napi]
+impl NativeResult {
+    /// Length of a vector.
+    #[napi(getter)]
+    pub fn dimensions(&self) -> u32 {
+        self.dimensions as u32
+    }
+
+    /// Tokens of each text before truncation.
+    #[napi(getter, catch_unwind, ts_return_type = "Uint32Array")]
+    pub fn tokens_total<'env>(&self, env: &'env Env) -> Result<Uint32ArraySlice<'env>> {
+        Uint32ArraySlice::copy_from(env, &self.tokens.total)
+    }
+
+    /// Tokens of each text that the model saw.
+    #[napi(getter, catch_unwind, ts_return_type = "Uint32Array")]
+    pub fn tokens_embedded<'env>(&self, env: &'env Env) -> Result<Uint32ArraySlice<'env>> {
+        Uint32ArraySlice::copy_from(env, &self.tokens.embedded)
+    }
+
+    /// What the vectors may be compared with.
+    #[napi(getter)]
+    pub fn contract_id(&self) -> &str {
+        &self.contract_id
+    }
+
+    /// Rows `from` up to, not including, `to`, each in memory of its own. With the last row the memory of all is let go:
+    /// rows are taken once, from the first to the last.
+    #[napi(catch_unwind, ts_return_type = "Float32Array[]")]
+    pub fn rows<'env>(&self, env: &'env Env, from: u32, to: u32) -> Result<Vec<Float32ArraySlice<'env>>> {
+        let mut data = self.data.borrow_mut();
+        let (from, to) = (from as usize * self.dimensions, to as usize * self.dimensions);
+        let rows = data.get(from..to).ok_or_else(|| {
+            Error::new(Status::InvalidArg, format!("values {from} to {to} of {} are not there", data.len()))
+        })?;
+        let rows = rows.chunks_exact(self.dimensions).map(|row| Float32ArraySlice::copy_from(env, row)).collect();
+        if to == data.len() {
+            *data = Vec::new();
+        }
+        rows
+    }
+
+    /// All rows one after the other; their memory here is let go.
+    #[napi(catch_unwind, ts_return_type = "Float32Array")]
+    pub fn flat<'env>(&self, env: &'env Env) -> Result<Float32ArraySlice<'env>> {
+        Float32ArraySlice::copy_from(env, self.data.take())
+    }
+}
+
+/// Token counts of one call.
+#[napi(object, object_from_js = false)]
+pub struct NativeTokenCounts {
+    /// Before truncation.
+    #[napi(ts_type = "Uint32Array")]
+    pub total: Uint32Column,
+    /// After truncation.
+    #[napi(ts_type = "Uint32Array")]
+    pub embedded: Uint32Column,
+}
+
+impl From<TokenCounts> for NativeTokenCounts {
+    fn from(counts: TokenCounts) -> Self {
+        NativeTokenCounts { total: Uint32Column(counts.total), embedded: Uint32Column(counts.embedded) }
+    }
+}
+
+/// Numbers that become a `Uint32Array` in memory of V8's own when they cross.
+pub struct Uint32Column(Vec<u32>);
+
+impl napi::bindgen_prelude::ToNapiValue for Uint32Column {
+    unsafe fn to_napi_value(env: napi::sys::napi_env, column: Self) -> Result<napi::sys::napi_value> {
+        let array = Uint32ArraySlice::copy_from(&Env::from_raw(env), column.0)?;
+        // SAFETY: `env` is the environment that napi calls this with, on its thread.
+        unsafe { napi::bindgen_prelude::ToNapiValue::to_napi_value(env, array) }
+    }
+}

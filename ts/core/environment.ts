@@ -1,0 +1,25 @@
+/**
+ * What this package reads from the environment, in one place. The addon reads more of it: where models
+ * are (`HF_HUB_CACHE`, `HF_HOME`, ...), `SIMILE_THREADS` and `SIMILE_ISA`; the guide lists all of it.
+ */
+
+import { InvalidInputError } from './errors'
+import { describe } from './validation'
+
+/** Output dimensions for `NativeEmbeddingService.fromEnv`. */
+export const EMBED_DIM_VARIABLE = 'SIMILE_EMBED_DIM'
+
+/**
+ * The dimensions that the environment asks for; `undefined`, which means the model's own, where the
+ * variable is absent or blank. Anything but a whole number of at least 1 is an `InvalidInputError`.
+ */
+export function dimensionsFromEnv(env: Readonly<Record<string, string | undefined>>): number | undefined {
+  const value = env[EMBED_DIM_VARIABLE]?.trim() ?? ''
+  if (value === '') return undefined
+  const dimensions = Number(value)
+  if (/^\d+$/.test(value) && Number.isSafeInteger(dimensions) && dimensions >= 1) return dimensions
+  throw new InvalidInputError(
+    `${EMBED_DIM_VARIABLE} must be a whole number of at least 1, or blank for the model's own dimensions, not ${describe(value)}`,
+    { option: EMBED_DIM_VARIABLE },
+  )
+}

@@ -1,0 +1,65 @@
+/** The public API. Entry points name each of these again, so that nothing leaks by accident. */
+
+export { type CpuFeatures, cpuFeatures } from './cpu_features'
+export {
+  createEmbeddings,
+  type EmbeddingFacts,
+  type Embeddings,
+  type FlatEmbeddings,
+  type TokenCount,
+} from './embeddings'
+export {
+  DimensionMismatchError,
+  EMBED_ERROR_CODES,
+  EmbedError,
+  type EmbedErrorCode,
+  type EmbedErrorFacts,
+  type EmbedErrorOf,
+  InferenceFailedError,
+  InternalError,
+  InvalidInputError,
+  ModelInitializationError,
+  ModelNotLoadedError,
+  OverloadedError,
+  TaskFailedError,
+  TextTooLongError,
+  TierMismatchError,
+  UnsupportedModelError,
+  WrongModelLoadedError,
+} from './errors'
+export type { DescriptorOverrides, Device, ModelOptions, Pooling, Precision, Truncate } from './model_options'
+export {
+  DEFAULT_MODEL,
+  describeModel,
+  listModels,
+  type ModelConfig,
+  type ModelDescriptor,
+  type Origin,
+  type RegistryEntry,
+} from './models'
+export { NativeEmbeddingService, type NativeEmbeddingServiceOptions } from './native_service'
+export {
+  EMBEDDING_ROLES,
+  type EmbeddingRole,
+  INTERACTIVE_TEXTS,
+  type Priority,
+  type Prompt,
+  type PromptTemplate,
+} from './roles'
+export {
+  BaseEmbeddingService,
+  type EmbeddingService,
+  type EnsureLoadedOptions,
+  type ServiceEmbedOptions,
+} from './services'
+export type { ModelStats } from './stats'
+export {
+  type EmbedOptions,
+  type FlatOptions,
+  type Output,
+  type RowOptions,
+  TextEmbedding,
+  type TextEmbeddingLoadOptions,
+  type TokenCountOptions,
+} from './text_embedding'
+export { DEFAULT_MAX_BATCH_SIZE, MAX_TEXT_BYTES } from './validation'

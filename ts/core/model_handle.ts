@@ -1,0 +1,198 @@
+/**
+ * One model at work, as the classes of the public API see it: opened lazily, used by any number of
+ * calls at once, let go once.
+ *
+ * Invariants: the addon is touched at the first use, never by making a handle; a call that was aborted
+ * rejects in the same turn and its work stops soon after; `dispose` lets calls in progress finish, then
+ * frees the model, and every call that starts later is a `ModelNotLoadedError`.
+ */
+
+import { abortable, throwIfAborted } from './abort'
+import { pushTexts, takeFlat, takeRows } from './crossing'
+import {
+  type Embeddings,
+  type FlatEmbeddings,
+  factsOf,
+  flatWithFacts,
+  type TokenColumns,
+  withFacts,
+} from './embeddings'
+import { ModelNotLoadedError } from './errors'
+import type { ModelOptions } from './model_options'
+import { modelPackageFolders } from './model_packages'
+import {
+  type NativeLoadRequest,
+  type NativeModel,
+  type NativeModelInfo,
+  type NativeStats,
+  native,
+  settled,
+} from './native'
+import type { Checked } from './options'
+import type { EmbeddingRole, Priority } from './roles'
+
+/** One embedding call, checked. */
+export interface EmbedCall {
+  readonly role: EmbeddingRole
+  readonly priority: Priority
+  readonly instruction?: string | undefined
+  readonly dimensions?: number | undefined
+  readonly batchSize?: number | undefined
+  readonly signal?: AbortSignal | undefined
+}
+
+/** Who may stop a load: nobody, or its signal once no one else waits for it. */
+export type LoadOwner = 'service' | 'caller'
+
+export class ModelHandle {
+  /** Model id or folder, as asked for. */
+  readonly model: string
+  readonly #options: Checked<ModelOptions>
+  #native: NativeModel | undefined
+  #finalStats: NativeStats | undefined
+  #running = 0
+  #disposal: Promise<void> | undefined
+  #whenIdle: (() => void) | undefined
+
+  constructor(model: string, options: Checked<ModelOptions>) {
+    this.model = model
+    this.#options = options
+  }
+
+  /**
+   * Opens the model, or waits for who opens it already. An abort rejects at once; the load itself runs
+   * on for a service, whose next call wants it, and stops for a caller when no one else waits.
+   */
+  async load(signal: AbortSignal | undefined, owner: LoadOwner): Promise<NativeModelInfo> {
+    throwIfAborted(signal)
+    const model = this.#open()
+    const cancel = new (native().NativeCancel)()
+    return abortable(
+      signal,
+      () => this.#counted(async () => settled(await model.load(cancel), this.model)),
+      () => owner === 'caller' && cancel.cancel(),
+    )
+  }
+
+  /** Throws what a call would: the reason of an aborted signal, `ModelNotLoaded` after disposal. */
+  assertUsable(signal: AbortSignal | undefined): void {
+    throwIfAborted(signal)
+    this.#open()
+  }
+
+  /** Identity of the vector space at these dimensions. The model must be loaded. */
+  contract(dimensions: number): string {
+    return this.#open().contract(dimensions)
+  }
+
+  /** What is known of the loaded model; `undefined` before. */
+  info(): NativeModelInfo | undefined {
+    return this.#disposal === undefined ? (this.#native?.info() ?? undefined) : undefined
+  }
+
+  /** Counters of the model; `undefined` before the first use. After disposal they stand still. */
+  stats(): NativeStats | undefined {
+    return this.#native?.stats() ?? this.#finalStats
+  }
+
+  /** Embeds texts into an array of rows. `texts` must be a copy that nobody changes. */
+  embed(texts: readonly unknown[], call: EmbedCall): Promise<Embeddings>
+  embed(texts: readonly unknown[], call: EmbedCall, output: 'rows' | 'flat'): Promise<Embeddings | FlatEmbeddings>
+  async embed(
+    texts: readonly unknown[],
+    call: EmbedCall,
+    output: 'rows' | 'flat' = 'rows',
+  ): Promise<Embeddings | FlatEmbeddings> {
+    const { signal } = call
+    throwIfAborted(signal)
+    const model = this.#open()
+    const { NativeCancel, NativeTextBatch } = native()
+    const cancel = new NativeCancel()
+    const work = async () => {
+      const batch = new NativeTextBatch()
+      await pushTexts(batch, texts, signal)
+      const result = settled(await model.embed(batch, this.#nativeOptions(call), cancel), this.model)
+      const columns = { total: result.tokensTotal, embedded: result.tokensEmbedded }
+      const facts = factsOf(columns, result.dimensions, result.contractId)
+      return output === 'flat'
+        ? flatWithFacts(await takeFlat(result, texts.length, signal), texts.length, facts)
+        : withFacts(await takeRows(result, texts.length, signal), facts)
+    }
+    return abortable(
+      signal,
+      () => this.#counted(work),
+      () => cancel.cancel(),
+    )
+  }
+
+  /** Counts the tokens of each text in the prompt of its role. */
+  async tokenCounts(texts: readonly unknown[], call: Omit<EmbedCall, 'priority'>): Promise<TokenColumns> {
+    const { role, instruction, signal } = call
+    throwIfAborted(signal)
+    const model = this.#open()
+    const { NativeCancel, NativeTextBatch } = native()
+    const cancel = new NativeCancel()
+    const work = async () => {
+      const batch = new NativeTextBatch()
+      await pushTexts(batch, texts, signal)
+      return settled(await model.tokenCounts(batch, role, instruction, cancel), this.model)
+    }
+    return abortable(
+      signal,
+      () => this.#counted(work),
+      () => cancel.cancel(),
+    )
+  }
+
+  /** Lets calls in progress finish, then frees the model. */
+  dispose(): Promise<void> {
+    this.#disposal ??= this.#idle().then(() => {
+      this.#finalStats = this.#native?.stats()
+      this.#native?.dispose()
+      this.#native = undefined
+    })
+    return this.#disposal
+  }
+
+  #open(): NativeModel {
+    if (this.#disposal !== undefined) {
+      throw new ModelNotLoadedError(`${this.model} was disposed; load it again to use it`, { model: this.model })
+    }
+    if (this.#native === undefined) {
+      const { batchSize: _, ...options } = this.#options
+      const packages = modelPackageFolders(this.model)
+      // Checked options have the addon's shapes: lists where one value or a list may be given.
+      const request = { model: this.model, packages, ...options } as NativeLoadRequest
+      this.#native = new (native().NativeModel)(request)
+    }
+    return this.#native
+  }
+
+  #nativeOptions({ role, priority, instruction, dimensions, batchSize = this.#options.batchSize }: EmbedCall) {
+    return {
+      role,
+      priority,
+      ...(instruction !== undefined && { instruction }),
+      ...(dimensions !== undefined && { dimensions }),
+      ...(batchSize !== undefined && { batchSize }),
+    }
+  }
+
+  /** Counts work until the addon has settled it, which for an aborted call is after its caller was told. */
+  async #counted<T>(work: () => Promise<T>): Promise<T> {
+    this.#running++
+    try {
+      return await work()
+    } finally {
+      this.#running--
+      if (this.#running === 0) this.#whenIdle?.()
+    }
+  }
+
+  #idle(): Promise<void> {
+    if (this.#running === 0) return Promise.resolve()
+    return new Promise((resolve) => {
+      this.#whenIdle = resolve
+    })
+  }
+}

@@ -1,0 +1,253 @@
+/**
+ * The only file that touches the addon.
+ *
+ * Contract: {@link native} gives the addon's exports, loading them at the first use, and throws a
+ * `ModelInitializationError` that names this platform, the package that is missing and what to do
+ * when they cannot be loaded. Importing the package loads nothing, so an application may import it
+ * everywhere and pay only where it embeds.
+ *
+ * Protocol with the addon: a method that works returns a promise that resolves with a tagged value,
+ * either the result or a {@link NativeFailure}; it rejects only when an argument could not be
+ * converted, which is a bug of this package. {@link settled} turns the tagged value into a result or
+ * a typed error.
+ */
+
+import { errorOfCode, ModelInitializationError } from './errors'
+
+/** Roles as the addon spells them. */
+export type NativeRole = 'generic' | 'query' | 'passage'
+
+/** What the addon needs to find and open a model. Absent fields mean the default. */
+export interface NativeLoadRequest {
+  /** Model id (`org/name`) or folder. */
+  model: string
+  /** Branch, tag or commit in the cache. */
+  revision?: string
+  /** Root of the Hugging Face cache, instead of the one that the environment names. */
+  cacheDir?: string
+  /** Folders of installed model packages that hold this model. */
+  packages: string[]
+  /** Tokens, special tokens counted. */
+  maxLength?: number
+  normalize?: boolean
+  truncate?: string
+  device?: string
+  precision?: string
+  /** Threads of the process-wide pool. */
+  threads?: number
+  descriptor?: NativeDescriptorOverrides
+}
+
+/** What a caller may say about a model instead of its files and the registry. */
+export interface NativeDescriptorOverrides {
+  pooling?: string[]
+  /** `null`: no template, whatever files and registry say. */
+  queryTemplate?: string | null
+  passageTemplate?: string | null
+  defaultInstruction?: string
+  matryoshka?: boolean | number[]
+}
+
+/** A registry row. */
+export interface NativeRegistryEntry {
+  id: string
+  pooling: string[]
+  queryTemplate: string | null
+  passageTemplate: string | null
+  defaultInstruction: string | null
+  maxLength: number
+  normalize: boolean
+  dimensions: number
+  matryoshka: boolean | number[]
+  license: string | null
+  sizeBytes: number | null
+  gated: boolean
+}
+
+/** The resolved values of a loaded model. */
+export interface NativeModelDescriptor extends NativeRegistryEntry {
+  revision: string | null
+  modelType: string
+  truncate: string
+  lowercase: boolean
+  origins: {
+    pooling: string
+    normalize: string
+    maxLength: string
+    truncate: string
+    queryTemplate: string
+    passageTemplate: string
+  }
+}
+
+/** A loaded model. */
+export interface NativeModelInfo {
+  dimensions: number
+  maxLength: number
+  contractId: string
+  descriptor: NativeModelDescriptor
+}
+
+/** An error as a value: `code` is one of the twelve kinds. */
+export interface NativeFailure {
+  code: string
+  message: string
+  index?: number
+  limit?: number
+  actual?: number
+  unit?: string
+  model?: string
+}
+
+export interface NativeEmbedOptions {
+  role: NativeRole
+  instruction?: string
+  dimensions?: number
+  batchSize?: number
+  priority: string
+}
+
+export interface NativeTokenCounts {
+  total: Uint32Array
+  embedded: Uint32Array
+}
+
+/** Counters of one model; times in milliseconds. */
+export interface NativeStats {
+  calls: number
+  failed: number
+  texts: number
+  truncated: number
+  tokens: number
+  paddedTokens: number
+  batches: number
+  queueMs: number
+  tokenizeMs: number
+  computeMs: number
+  longestLayerMs: number
+}
+
+export interface NativeCancel {
+  cancel(): void
+}
+
+export interface NativeTextBatch {
+  push(texts: string[]): void
+}
+
+export interface NativeResult {
+  readonly dimensions: number
+  readonly tokensTotal: Uint32Array
+  readonly tokensEmbedded: Uint32Array
+  readonly contractId: string
+  /** Rows `from` up to, not including, `to`, each in memory of its own. To be taken once, from the first to the last. */
+  rows(from: number, to: number): Float32Array[]
+  /** All rows one after the other. */
+  flat(): Float32Array
+}
+
+export interface NativeModel {
+  load(cancel: NativeCancel): Promise<NativeModelInfo | NativeFailure>
+  info(): NativeModelInfo | null
+  embed(
+    batch: NativeTextBatch,
+    options: NativeEmbedOptions,
+    cancel: NativeCancel,
+  ): Promise<NativeResult | NativeFailure>
+  tokenCounts(
+    batch: NativeTextBatch,
+    role: NativeRole,
+    instruction: string | undefined,
+    cancel: NativeCancel,
+  ): Promise<NativeTokenCounts | NativeFailure>
+  /** Contract id of vectors with these dimensions; the model must be loaded. */
+  contract(dimensions: number): string
+  stats(): NativeStats
+  dispose(): void
+}
+
+export interface NativeCpuFeatures {
+  isa: string
+  available: string[]
+  threads: number
+  parallelism: number
+  architecture: string
+}
+
+/** The addon's exports. */
+export interface NativeBinding {
+  NativeModel: new (request: NativeLoadRequest) => NativeModel
+  NativeTextBatch: new () => NativeTextBatch
+  NativeCancel: new () => NativeCancel
+  cpuFeatures(): NativeCpuFeatures | NativeFailure
+  /** The registry, best known models first. */
+  listModels(): NativeRegistryEntry[]
+}
+
+let binding: NativeBinding | undefined
+let failure: ModelInitializationError | undefined
+
+/** The addon, loaded at the first call. A failure is remembered: trying again would end the same way. */
+export function native(): NativeBinding {
+  if (failure !== undefined) throw failure
+  try {
+    // The loader is generated by the build, so it has no types here; __test__/types checks it against NativeBinding.
+    binding ??= require('../native/binding.cjs') as NativeBinding
+    return binding
+  } catch (cause) {
+    failure = addonMissing(cause)
+    throw failure
+  }
+}
+
+/** The loader's own error blames a bug of npm; ours says what is missing here and how to get it. */
+function addonMissing(cause: unknown): ModelInitializationError {
+  const platform = platformName()
+  return new ModelInitializationError(
+    `the addon of simile could not be loaded on ${platform} (Node ${process.versions.node}). It comes in the optional ` +
+      `package simile-${platform}. If that is not installed, install again with optional packages and, where the lock ` +
+      'file was made on another platform, without it; in a checkout of the repository run "npm run build". ' +
+      `NAPI_RS_NATIVE_LIBRARY_PATH may name the .node file instead. There are packages for ${PLATFORMS.join(', ')}. ` +
+      `The loader said: ${deepestMessage(cause)}`,
+    { cause, allowed: PLATFORMS },
+  )
+}
+
+/** The platforms that a package is published for. */
+const PLATFORMS = [
+  'darwin-arm64',
+  'darwin-x64',
+  'linux-arm64-gnu',
+  'linux-arm64-musl',
+  'linux-x64-gnu',
+  'linux-x64-musl',
+  'win32-arm64-msvc',
+  'win32-x64-msvc',
+] as const
+
+/** This process's platform as the packages are named: system, processor and C library. */
+function platformName(): string {
+  const { platform, arch } = process
+  if (platform === 'win32') return `win32-${arch}-msvc`
+  if (platform !== 'linux') return `${platform}-${arch}`
+  const report = process.report?.getReport() as unknown as { header?: { glibcVersionRuntime?: string } } | undefined
+  return `linux-${arch}-${report?.header?.glibcVersionRuntime === undefined ? 'musl' : 'gnu'}`
+}
+
+/** The loader chains one error per place that it looked in; the innermost says what went wrong first. */
+function deepestMessage(error: unknown): string {
+  let innermost = error
+  while (innermost instanceof Error && innermost.cause !== undefined) innermost = innermost.cause
+  return innermost instanceof Error ? (innermost.message.split('\n', 1)[0] as string) : String(innermost)
+}
+
+/** Turns a tagged value of the addon into a result or a typed error; `model` is the one that was at work. */
+export function settled<T extends object>(value: T | NativeFailure, model?: string): T {
+  if (!isFailure(value)) return value
+  const { code, message, ...facts } = value
+  throw errorOfCode(code, message, { model, ...facts })
+}
+
+function isFailure(value: object): value is NativeFailure {
+  return 'code' in value && 'message' in value
+}

@@ -1,0 +1,202 @@
+/**
+ * A service that computes in this process.
+ *
+ * Invariants: one service has one model, and says so when another is asked for; making a service reads
+ * nothing from disk; the model is loaded once, at the first request or at `ensureLoaded`, however many
+ * requests wait for it; a load that failed stays failed for this service (make a new one once the cause
+ * is mended), and a load whose waiters gave up goes on for the next.
+ */
+
+import type { Embeddings } from './embeddings'
+import { dimensionsFromEnv, EMBED_DIM_VARIABLE } from './environment'
+import { InvalidInputError } from './errors'
+import { ModelHandle } from './model_handle'
+import { MODEL_OPTION_CHECKS, type ModelOptions } from './model_options'
+import {
+  checkModelConfig,
+  DEFAULT_MODEL,
+  describeModel,
+  type ModelConfig,
+  type ModelDescriptor,
+  modelDescriptor,
+} from './models'
+import { checkOptions, type OptionChecks, optionsObject, signal, text, wholeNumber } from './options'
+import { checkRole, type EmbeddingRole, type Priority, priorityOf } from './roles'
+import {
+  BaseEmbeddingService,
+  type EnsureLoadedOptions,
+  embedValidated,
+  SERVICE_EMBED_CHECKS,
+  type ServiceEmbedOptions,
+} from './services'
+import { type ModelStats, modelStats } from './stats'
+import { type ValidatedTexts, validateTexts } from './validation'
+
+/** Options of {@link NativeEmbeddingService}. */
+export interface NativeEmbeddingServiceOptions extends ModelOptions {
+  /** Model id (`org/name`) or folder. Default: {@link DEFAULT_MODEL}. */
+  readonly model?: string | undefined
+  /** Length of the vectors, for a Matryoshka model. Default: the model's own. */
+  readonly dimensions?: number | undefined
+}
+
+const SERVICE_CHECKS: OptionChecks<NativeEmbeddingServiceOptions> = {
+  ...MODEL_OPTION_CHECKS,
+  model: text,
+  dimensions: wholeNumber(1),
+}
+const ENSURE_LOADED_CHECKS: OptionChecks<EnsureLoadedOptions> = { signal }
+
+/**
+ * A lazily loaded model behind the limits of a service.
+ *
+ * ```ts
+ * const service = new NativeEmbeddingService()
+ * const [query] = await service.embedQuery(['what is a vector database?'])
+ * ```
+ */
+export class NativeEmbeddingService extends BaseEmbeddingService {
+  readonly name = 'native'
+  readonly #handle: ModelHandle
+  readonly #dimensions: number | undefined
+
+  /**
+   * @throws {@link InvalidInputError} for an unknown or wrong option, and for dimensions that a model of
+   *   the registry cannot be cut to. Dimensions of another model are checked when it is loaded.
+   */
+  constructor(options?: NativeEmbeddingServiceOptions) {
+    super()
+    const {
+      model = DEFAULT_MODEL,
+      dimensions,
+      ...opening
+    } = checkOptions('NativeEmbeddingService', options, SERVICE_CHECKS)
+    if (dimensions !== undefined) checkModelConfig(model, dimensions)
+    this.#handle = new ModelHandle(model, opening)
+    this.#dimensions = dimensions
+  }
+
+  /**
+   * A service whose dimensions come from the environment variable `SIMILE_EMBED_DIM`; absent or blank
+   * means the model's own. Nothing else in the package reads that variable.
+   *
+   * @param env - Where to look instead of `process.env`.
+   */
+  static fromEnv(
+    options?: Omit<NativeEmbeddingServiceOptions, 'dimensions'>,
+    env: Readonly<Record<string, string | undefined>> = process.env,
+  ): NativeEmbeddingService {
+    const given: NativeEmbeddingServiceOptions = optionsObject(options)
+    if (given.dimensions !== undefined) {
+      throw new InvalidInputError(`fromEnv takes dimensions from ${EMBED_DIM_VARIABLE}, not from its options`, {
+        option: 'dimensions',
+      })
+    }
+    return new NativeEmbeddingService({ ...given, dimensions: dimensionsFromEnv(env) })
+  }
+
+  /**
+   * Embeds texts without a prompt.
+   *
+   * @throws {@link InvalidInputError} for a request that breaks a limit, an unknown or wrong option, and
+   *   another model; {@link TextTooLongError} for a text over 32,768 bytes, and under `truncate: 'error'`
+   *   over the model's tokens; {@link ModelInitializationError} and {@link UnsupportedModelError} when
+   *   the model cannot be loaded; {@link InferenceFailedError} for a vector that is not finite;
+   *   {@link ModelNotLoadedError} after `dispose`; the signal's reason after an abort.
+   */
+  embed(texts: readonly string[], options?: ServiceEmbedOptions): Promise<Embeddings> {
+    return this.embedWithRole(texts, 'generic', options)
+  }
+
+  override async embedOne(text: string, options?: ServiceEmbedOptions): Promise<Float32Array> {
+    const rows = await this.#run(validateTexts([text]), 'generic', options, 'interactive')
+    return rows[0] as Float32Array
+  }
+
+  override async embedWithRole(
+    texts: readonly string[],
+    role: EmbeddingRole,
+    options?: ServiceEmbedOptions,
+  ): Promise<Embeddings> {
+    return this[embedValidated](validateTexts(texts), checkRole(role), options)
+  }
+
+  /**
+   * Loads the model, or waits for the load in progress.
+   *
+   * @throws as {@link NativeEmbeddingService.embed} does for the model.
+   */
+  override async ensureLoaded(options?: EnsureLoadedOptions): Promise<void> {
+    const { signal } = checkOptions('ensureLoaded', options, ENSURE_LOADED_CHECKS)
+    await this.#handle.load(signal, 'service')
+  }
+
+  /** Whether `model` is this service's one model. */
+  supportsModel(model: string): boolean {
+    return model === this.#handle.model
+  }
+
+  /** For this service's model: the dimensions configured, else the model's own where they are known. */
+  override modelConfig(model: string = this.#handle.model): ModelConfig {
+    if (!this.supportsModel(model)) return super.modelConfig(model)
+    const dimensions = this.#dimensions ?? this.#handle.info()?.dimensions ?? describeModel(model)?.dimensions
+    return { model, dimensions: dimensions ?? null }
+  }
+
+  /** The values in use, once the model is loaded: options before files before registry. */
+  get descriptor(): ModelDescriptor | undefined {
+    const info = this.#handle.info()
+    return info && modelDescriptor(info.descriptor)
+  }
+
+  /** What this service's model has done since it was loaded. */
+  stats(): ModelStats {
+    return modelStats(this.#handle.stats())
+  }
+
+  /** Writes the model's own cache to disk and gives the number of entries. 0: no model of this version keeps one. */
+  async saveCache(): Promise<number> {
+    return 0
+  }
+
+  /** Entries of the model's own cache. 0: no model of this version keeps one. */
+  cacheSize(): number {
+    return 0
+  }
+
+  /** Lets requests in progress finish, then frees the model. Later requests are a {@link ModelNotLoadedError}. */
+  dispose(): Promise<void> {
+    return this.#handle.dispose()
+  }
+
+  /** Same as {@link NativeEmbeddingService.dispose}, for `await using`. */
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.dispose()
+  }
+
+  /** @internal */
+  override [embedValidated](
+    valid: ValidatedTexts,
+    role: EmbeddingRole,
+    options?: ServiceEmbedOptions,
+  ): Promise<Embeddings> {
+    return this.#run(valid, role, options)
+  }
+
+  /** What follows the texts in the order of checks: options, model, signal. The prompt is the addon's to apply. */
+  async #run(
+    { texts }: ValidatedTexts,
+    role: EmbeddingRole,
+    options: ServiceEmbedOptions | undefined,
+    priority: Priority = priorityOf(role, texts.length),
+  ): Promise<Embeddings> {
+    const { model, ...call } = checkOptions('an embedding request', options, SERVICE_EMBED_CHECKS)
+    if (model !== undefined && !this.supportsModel(model)) {
+      throw new InvalidInputError(
+        `this service embeds with ${this.#handle.model}, not with ${model}; make a service for each model`,
+        { model, option: 'model', allowed: [this.#handle.model] },
+      )
+    }
+    return this.#handle.embed(texts, { role, priority, dimensions: this.#dimensions, ...call })
+  }
+}

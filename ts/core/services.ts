@@ -1,0 +1,152 @@
+/**
+ * The boundary between an application and whatever makes its embeddings.
+ *
+ * An application takes an {@link EmbeddingService} and need not know whether it computes here, asks a
+ * server or keeps a cache. {@link BaseEmbeddingService} is the interface with everything filled in that
+ * follows from `embed`: extend it for a service of your own.
+ */
+
+import type { Embeddings } from './embeddings'
+import { InternalError } from './errors'
+import { DEFAULT_MODEL, describeModel, type ModelConfig } from './models'
+import { anyText, type OptionChecks, oneOf, optionsObject, signal, text, wholeNumber } from './options'
+import { applyPrompt, checkRole, type EmbeddingRole, type Priority, type Prompt, priorityOf } from './roles'
+import { type ValidatedTexts, validateTexts } from './validation'
+
+/** Options of one request to a service. */
+export interface ServiceEmbedOptions {
+  /** The model that the caller counts on. A service of one model refuses another one. Default: the service's. */
+  readonly model?: string | undefined
+  /** Most texts of this request in a micro-batch. Never changes a result. */
+  readonly batchSize?: number | undefined
+  /** The task, for a model whose prompt takes one. */
+  readonly instruction?: string | undefined
+  /** Which queue the request waits in. Default: interactive for `embedOne` and for at most 16 queries, else bulk. */
+  readonly priority?: Priority | undefined
+  /** Rejects the request at once with the signal's reason and stops its work. */
+  readonly signal?: AbortSignal | undefined
+}
+
+/** Options of {@link EmbeddingService.ensureLoaded}. */
+export interface EnsureLoadedOptions {
+  /** Stops waiting. The load itself goes on: the next request wants it. */
+  readonly signal?: AbortSignal | undefined
+}
+
+/**
+ * Texts in, one vector per text out, in order; or an {@link EmbedError}, never part of a result.
+ *
+ * A request holds 1 to 1,000 texts of at most 32,768 UTF-8 bytes each. What is wrong with it is found
+ * in this order: number of texts, each text, options, model, signal.
+ */
+export interface EmbeddingService {
+  /** What kind of service this is, for logs. Not the model's name: see {@link EmbeddingService.modelConfig}. */
+  readonly name: string
+  /** Embeds texts without a prompt. */
+  embed(texts: readonly string[], options?: ServiceEmbedOptions): Promise<Embeddings>
+  /** Embeds one text without a prompt, ahead of bulk work. */
+  embedOne(text: string, options?: ServiceEmbedOptions): Promise<Float32Array>
+  /** Embeds what is searched for. Not interchangeable with `embed` for a model that has prompts. */
+  embedQuery(texts: readonly string[], options?: ServiceEmbedOptions): Promise<Embeddings>
+  /** Embeds what is found. Not interchangeable with `embed` for a model that has prompts. */
+  embedPassage(texts: readonly string[], options?: ServiceEmbedOptions): Promise<Embeddings>
+  /** Embeds in the prompt of a role; the limits are about the texts without it. */
+  embedWithRole(texts: readonly string[], role: EmbeddingRole, options?: ServiceEmbedOptions): Promise<Embeddings>
+  /** Loads what the first request would load. */
+  ensureLoaded(options?: EnsureLoadedOptions): Promise<void>
+  /** Whether this service can embed with a model. */
+  supportsModel(model: string): boolean
+  /** The vector space of this service for a model. Default: its own model. */
+  modelConfig(model?: string): ModelConfig
+}
+
+/** The checks of {@link ServiceEmbedOptions}. */
+export const SERVICE_EMBED_CHECKS: OptionChecks<ServiceEmbedOptions> = {
+  model: text,
+  batchSize: wholeNumber(1),
+  instruction: anyText,
+  priority: oneOf(['interactive', 'bulk']),
+  signal,
+}
+
+/**
+ * How one service of this package hands checked texts to another. It is a symbol, and its argument can
+ * only be made by this package, so nobody gets around the limits of a request by it.
+ *
+ * @internal
+ */
+export const embedValidated = Symbol('simile.embedValidated')
+
+/** {@link EmbeddingService} with every method that follows from `embed`. */
+export abstract class BaseEmbeddingService implements EmbeddingService {
+  abstract readonly name: string
+  /**
+   * Embeds texts without a prompt: one vector per text, in order, or a rejection. A text may be longer
+   * than the limit of a request by the prompt that `embedWithRole` has put in front of it.
+   */
+  abstract embed(texts: readonly string[], options?: ServiceEmbedOptions): Promise<Embeddings>
+  abstract supportsModel(model: string): boolean
+
+  /** @throws {@link InternalError} if `embed` gives anything but one vector. */
+  async embedOne(text: string, options?: ServiceEmbedOptions): Promise<Float32Array> {
+    const rows = await this.embed([text], { priority: 'interactive', ...optionsObject(options) })
+    const [row] = rows
+    if (row !== undefined && rows.length === 1) return row
+    throw new InternalError(`${this.name}.embed gave ${rows.length} vectors for one text`, {
+      limit: 1,
+      actual: rows.length,
+      unit: 'texts',
+    })
+  }
+
+  embedQuery(texts: readonly string[], options?: ServiceEmbedOptions): Promise<Embeddings> {
+    return this.embedWithRole(texts, 'query', options)
+  }
+
+  embedPassage(texts: readonly string[], options?: ServiceEmbedOptions): Promise<Embeddings> {
+    return this.embedWithRole(texts, 'passage', options)
+  }
+
+  /**
+   * Checks the texts, puts each into the prompt of the role once, and calls `embed` with the other
+   * options, which are for `embed` to check.
+   */
+  async embedWithRole(
+    texts: readonly string[],
+    role: EmbeddingRole,
+    options?: ServiceEmbedOptions,
+  ): Promise<Embeddings> {
+    const valid = validateTexts(texts)
+    const { instruction, ...rest } = optionsObject(options)
+    const prompt = this.prompt(checkRole(role), rest.model)
+    const priority = priorityOf(role, valid.texts.length, rest.priority)
+    return this.embed(applyPrompt(prompt, valid.texts, instruction), { ...rest, priority })
+  }
+
+  /** Nothing to load, unless a service says otherwise. */
+  async ensureLoaded(_options?: EnsureLoadedOptions): Promise<void> {}
+
+  /** The model at its own dimensions. */
+  modelConfig(model: string = DEFAULT_MODEL): ModelConfig {
+    return { model, dimensions: describeModel(model)?.dimensions ?? null }
+  }
+
+  /** The prompt of a role: that of the registry, unless a service knows better. */
+  protected prompt(role: EmbeddingRole, model?: string): Prompt {
+    const known = role === 'generic' ? undefined : describeModel(this.modelConfig(model).model)
+    return {
+      template: (role === 'query' ? known?.queryTemplate : known?.passageTemplate) ?? null,
+      defaultInstruction: known?.defaultInstruction ?? null,
+    }
+  }
+
+  /**
+   * As `embedWithRole`, for texts that another service of this package has checked. A service that does
+   * not override it gets them through its public method.
+   *
+   * @internal
+   */
+  [embedValidated](valid: ValidatedTexts, role: EmbeddingRole, options?: ServiceEmbedOptions): Promise<Embeddings> {
+    return this.embedWithRole(valid.texts, role, options)
+  }
+}
