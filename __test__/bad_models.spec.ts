@@ -190,9 +190,12 @@ const CASES: [string, (folder: string) => void, EmbedErrorCode, RegExp][] = [
   ],
   [
     'weights of another model',
-    (f) => cpSync(join(tiny('tiny-bert-gamma-prefix'), 'config.json'), join(f, 'config.json')),
+    (f) =>
+      edit(join(f, 'config.json'), (c) => {
+        c.vocab_size = 30522
+      }),
     'ModelInitialization',
-    /./,
+    /word_embeddings\.weight.*30522/s,
   ],
   [
     'a weight is NaN',

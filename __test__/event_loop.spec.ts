@@ -15,8 +15,8 @@ const SOURCE = `
   import { monitorEventLoopDelay } from 'node:perf_hooks'
   import { TextEmbedding } from 'simile'
   const model = await TextEmbedding.load()
-  const texts = Array.from({ length: 1500 }, (_, i) => 'Passage ' + i + ': ' + 'some words that fill the page. '.repeat(5 + (i * 7) % 30))
-  await model.embed(texts.slice(0, 50))
+  const texts = Array.from({ length: 250 }, (_, i) => 'Passage ' + i + ': ' + 'some words that fill the page. '.repeat(5 + (i * 7) % 30))
+  await model.embed(texts.slice(0, 20))
 
   async function measured(work) {
     const delays = monitorEventLoopDelay({ resolution: 1 })
@@ -44,7 +44,7 @@ test('p99 at most 5 ms above two other busy threads, maximum under 20 ms', async
     const { stdout, stderr } = await runModule(SOURCE)
     t.is(stderr, '')
     const { control, embedding, took } = JSON.parse(stdout)
-    t.is(embedding.end, 1500)
+    t.is(embedding.end, 250)
     t.true(took > 300, `only ${took} ms of work: too little to measure`)
     tries.push(`embedding p99 ${embedding.p99} max ${embedding.max}, control p99 ${control.p99} max ${control.max}`)
     if (embedding.p99 <= control.p99 + 5 && embedding.max < Math.max(20, control.max + 5)) {
@@ -61,7 +61,7 @@ test('handing over many texts and taking many rows leaves turns to others', asyn
     import { TextEmbedding } from 'simile'
     const model = await TextEmbedding.load()
     const texts = Array.from({ length: 100_000 }, (_, i) => 'a' + i)
-    const long = Array.from({ length: 500 }, (_, i) => 'é' + 'x'.repeat(100_000) + i)
+    const long = Array.from({ length: 100 }, (_, i) => 'é' + 'word '.repeat(20_000) + i)
     let ticks = 0
     const timer = setInterval(() => ticks++, 1)
     const delays = monitorEventLoopDelay({ resolution: 1 })

@@ -28,9 +28,11 @@ onLinux('20 times loaded, used and disposed: the last cycles need no more than t
        globalThis.gc()
        // The model is freed by a thread of its own: wait until the figure has come to rest.
        let last = Infinity
-       for (let now = anonymous(); Math.abs(now - last) > 0.5; now = anonymous()) {
+       for (let still = 0; still < 4; ) {
+         const now = anonymous()
+         still = Math.abs(now - last) < 0.5 ? still + 1 : 0
          last = now
-         await new Promise((resolve) => setTimeout(resolve, 50))
+         await new Promise((resolve) => setTimeout(resolve, 25))
        }
        megabytes.push(last)
      }

@@ -93,6 +93,7 @@ test('without the package of the platform: an error that says what is missing an
     t.regex(line, /^true /)
     t.regex(line, new RegExp(`${name}-${process.platform}-${process.arch}`))
     t.regex(line, /NAPI_RS_NATIVE_LIBRARY_PATH/)
+    t.regex(line, new RegExp(`The loader said: Cannot find module '${name}-`))
   }
 })
 

@@ -43,7 +43,7 @@ async function main() {
   const date = new Date().toISOString()
   const machine = describeMachine()
   if (machine.load > 0.5) progress(`the machine is busy (load ${machine.load.toFixed(1)}): expect wide spreads`)
-  const { engines, control } = await measure(plan, progress)
+  const { engines, control, others } = await measure(plan, progress)
   const result = {
     date,
     machine,
@@ -51,6 +51,7 @@ async function main() {
     corpora: Object.fromEntries(plan.corpora.map((name) => [name, corpusCounts(name)])),
     engines: plan.engines.map(({ name, version, how }) => ({ name, version, how, ...engines[name] })),
     control,
+    others,
   }
   mkdirSync(RESULTS, { recursive: true })
   const file = path.join(RESULTS, `${date.replaceAll(':', '-').slice(0, 19)}.json`)

@@ -80,7 +80,7 @@ function sources() {
 async function prepare() {
   if (newest('node_modules/.package-lock.json') < newest('package-lock.json')) {
     say('installing the development tools (npm ci)')
-    await run('npm', ['ci', '--no-audit', '--no-fund'])
+    await run('npm', ['ci', '--no-audit', '--no-fund', '--loglevel=error'])
   }
   const addon = builtAddon()
   const buildAddon = addon === 0 || addon < newest(...sources())

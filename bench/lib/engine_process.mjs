@@ -53,6 +53,10 @@ export class EngineProcess {
     return answer
   }
 
+  get pid() {
+    return this.#child.pid
+  }
+
   /** Megabytes that the process uses and used at most. */
   memory() {
     return memoryOf(this.#child.pid)

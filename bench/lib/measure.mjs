@@ -9,6 +9,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { checkAgreement } from './agreement.mjs'
 import { BUSY_THREADS } from './catalogue.mjs'
+import { watchDisturbance } from './disturbance.mjs'
 import { EngineProcess } from './engine_process.mjs'
 import { quantile } from './statistics.mjs'
 
@@ -41,7 +42,8 @@ const EVENT_LOOP = { corpus: 'mixed', seconds: 5 }
 /**
  * @param {Plan} plan
  * @param {(text: string) => void} progress
- * @returns {Promise<{ engines: Record<string, Measured>, control: Measured['eventLoopMs'] }>}
+ * @returns {Promise<{ engines: Record<string, Measured>, control: Measured['eventLoopMs'], others: number | null }>} `others`: see
+ *   `watchDisturbance`, over the timed rounds
  */
 export async function measure(plan, progress) {
   const measured = Object.fromEntries(
@@ -54,10 +56,12 @@ export async function measure(plan, progress) {
   try {
     await load(plan, processes, measured, progress)
     await check(plan, processes, measured, progress)
+    const disturbance = watchDisturbance(processes.map(({ pid }) => pid))
     await time(plan, processes, measured, progress)
+    const others = disturbance()
     for (const process of processes) measured[process.engine.name].memory = process.memory()
     const control = await eventLoop(plan, processes, measured, progress)
-    return { engines: measured, control }
+    return { engines: measured, control, others }
   } finally {
     await Promise.all(processes.map((process) => process.close()))
   }

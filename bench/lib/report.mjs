@@ -17,11 +17,14 @@ export function report(result) {
   return `${sections.join('\n\n')}\n`
 }
 
-function header({ date, machine, settings, engines }) {
+function header({ date, machine, settings, engines, others }) {
   const place = `${machine.processor}${machine.family === null ? '' : ` (${machine.family})`}, ${machine.cores} cores${machine.virtual ? ', virtual' : ''}, ${machine.memoryGb} GB`
   return [
     `simile bench  ${date}  ${settings.threads} threads, ${settings.rounds} rounds`,
-    `${place}, load ${machine.load.toFixed(2)} at the start`,
+    place,
+    others === null
+      ? 'unknown how busy others were'
+      : `others took ${(100 * others).toFixed(0)} % of the processors during the timed rounds`,
     machine.flags.join(' '),
     `${machine.system}, Node ${machine.node}`,
     ...engines.map(({ name, version, how }) => `  ${name} ${version}: ${how}`),

@@ -41,7 +41,7 @@ export interface EmbedCall {
   readonly signal?: AbortSignal | undefined
 }
 
-/** Who may stop a load: nobody, or its signal once no one else waits for it. */
+/** Who asks for a load: a service, whose next call wants it too, or a caller who is alone with it. */
 export type LoadOwner = 'service' | 'caller'
 
 export class ModelHandle {
@@ -60,8 +60,8 @@ export class ModelHandle {
   }
 
   /**
-   * Opens the model, or waits for who opens it already. An abort rejects at once; the load itself runs
-   * on for a service, whose next call wants it, and stops for a caller when no one else waits.
+   * Opens the model, or waits for who opens it already. An abort rejects at once; what the load
+   * has begun is finished, for the service's next call or for nobody.
    */
   async load(signal: AbortSignal | undefined, owner: LoadOwner): Promise<NativeModelInfo> {
     throwIfAborted(signal)

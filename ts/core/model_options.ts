@@ -47,7 +47,7 @@ export interface ModelOptions {
    * Default: `sentence_bert_config.json`, else the registry, else what tokenizer and positions allow, at most 512.
    */
   readonly maxLength?: number | undefined
-  /** Most texts of one call in a micro-batch. Never changes a result. Default: as many as the work budget takes. */
+  /** Most texts of one call in a micro-batch. Never changes a result. Default: 32. */
   readonly batchSize?: number | undefined
   /** Whether to scale vectors to length one. Default: what the model does. */
   readonly normalize?: boolean | undefined

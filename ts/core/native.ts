@@ -208,7 +208,7 @@ function addonMissing(cause: unknown): ModelInitializationError {
       `package simile-${platform}. If that is not installed, install again with optional packages and, where the lock ` +
       'file was made on another platform, without it; in a checkout of the repository run "npm run build". ' +
       `NAPI_RS_NATIVE_LIBRARY_PATH may name the .node file instead. There are packages for ${PLATFORMS.join(', ')}. ` +
-      `The loader said: ${deepestMessage(cause)}`,
+      `The loader said: ${reasons(cause)}`,
     { cause, allowed: PLATFORMS },
   )
 }
@@ -234,11 +234,16 @@ function platformName(): string {
   return `linux-${arch}-${report?.header?.glibcVersionRuntime === undefined ? 'musl' : 'gnu'}`
 }
 
-/** The loader chains one error per place that it looked in; the innermost says what went wrong first. */
-function deepestMessage(error: unknown): string {
-  let innermost = error
-  while (innermost instanceof Error && innermost.cause !== undefined) innermost = innermost.cause
-  return innermost instanceof Error ? (innermost.message.split('\n', 1)[0] as string) : String(innermost)
+/**
+ * The loader chains one error per place that it looked in, below one of its own. A place that is not there
+ * says less than a file that could not be opened (a C library that is too old, for instance): that comes first.
+ */
+function reasons(error: unknown): string {
+  const found: string[] = []
+  for (let next = error; next instanceof Error; next = next.cause) found.push(next.message.split('\n', 1)[0] as string)
+  const places = (found.length > 1 ? found.slice(1) : found).filter((reason) => !/wasi|wasm/.test(reason))
+  const missing = (reason: string) => reason.startsWith('Cannot find module')
+  return [...places.filter((reason) => !missing(reason)), ...places.filter(missing)].join('; ')
 }
 
 /** Turns a tagged value of the addon into a result or a typed error; `model` is the one that was at work. */

@@ -17,7 +17,7 @@ import { type ValidatedTexts, validateTexts } from './validation'
 export interface ServiceEmbedOptions {
   /** The model that the caller counts on. A service of one model refuses another one. Default: the service's. */
   readonly model?: string | undefined
-  /** Most texts of this request in a micro-batch. Never changes a result. */
+  /** Most texts of this request in a micro-batch. Never changes a result. Default: 32. */
   readonly batchSize?: number | undefined
   /** The task, for a model whose prompt takes one. */
   readonly instruction?: string | undefined

@@ -15,7 +15,7 @@ import { snapshot } from './validation'
 
 /** Options of {@link TextEmbedding.load}. */
 export interface TextEmbeddingLoadOptions extends ModelOptions {
-  /** Stops waiting, and the load itself when no one else waits for it. */
+  /** Stops waiting. What the load has begun is finished in the background and freed. */
   readonly signal?: AbortSignal | undefined
 }
 
@@ -24,7 +24,7 @@ export type Output = 'rows' | 'flat'
 
 /** Options of one embedding call. */
 export interface EmbedOptions {
-  /** Most texts of this call in a micro-batch. Never changes a result. Default: that of `load`, else as many as the work budget takes. */
+  /** Most texts of this call in a micro-batch. Never changes a result. Default: that of `load`, else 32. */
   readonly batchSize?: number | undefined
   /** Keeps the first so many values of each vector, for a Matryoshka model. Default: all. */
   readonly dimensions?: number | undefined

@@ -95,14 +95,7 @@ fn forward(encoder: &dyn Encoder, batch: &Batch, pool: &ThreadPool, scratch: &mu
 }
 
 /// Rounds of one micro-batch: the median is what an application sees, the best what the code can do when nothing else runs.
-fn measure(
-    name: &str,
-    encoder: &dyn Encoder,
-    batch: &Batch,
-    rounds: usize,
-    pool: &ThreadPool,
-    scratch: &mut Scratch,
-) {
+fn measure(name: &str, encoder: &dyn Encoder, batch: &Batch, rounds: usize, pool: &ThreadPool, scratch: &mut Scratch) {
     let tokens: usize = batch.ids.len();
     let flops: u64 = batch.lengths.iter().map(|&length| encoder.flops(length)).sum();
     let mut round = || {

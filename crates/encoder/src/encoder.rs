@@ -14,12 +14,7 @@ pub trait Encoder: Send + Sync {
     ///
     /// # Errors
     /// [`EncodeError`] when the batch does not fit the model, or when `ctx.checkpoint` answered [`Flow::Stop`].
-    fn forward(
-        &self,
-        batch: &EncoderInput<'_>,
-        rows: Rows,
-        ctx: &mut Context<'_>,
-    ) -> Result<Hidden, EncodeError>;
+    fn forward(&self, batch: &EncoderInput<'_>, rows: Rows, ctx: &mut Context<'_>) -> Result<Hidden, EncodeError>;
 
     /// Width of a hidden state (`hidden_size`).
     fn hidden_size(&self) -> usize;

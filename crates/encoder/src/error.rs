@@ -41,7 +41,9 @@ pub enum EncodeError {
         vocab_size: usize,
     },
     /// A token type outside the type table.
-    #[error("token type {id} (sequence {sequence}, position {position}) is outside the model's {type_vocab_size} types")]
+    #[error(
+        "token type {id} (sequence {sequence}, position {position}) is outside the model's {type_vocab_size} types"
+    )]
     TokenTypeOutOfRange {
         /// Index of the sequence in the batch.
         sequence: usize,

@@ -6,9 +6,7 @@
 
 use std::ops::Range;
 
-use simile_kernels::{
-    AlignedVec, Isa, max_pool, mean_pool, mean_sqrt_len_pool, weighted_mean_pool,
-};
+use simile_kernels::{AlignedVec, Isa, max_pool, mean_pool, mean_sqrt_len_pool, weighted_mean_pool};
 
 use crate::{Pooling, Rows, Scratch};
 

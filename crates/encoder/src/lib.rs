@@ -13,6 +13,31 @@
 //! - The simd executor is deterministic: on one processor model a sequence's hidden states are the same bytes whatever its
 //!   batch-mates, their order, and the number of threads.
 //! - Batches are ragged: no padded position is stored or computed.
+//!
+//! # Example
+//! ```no_run
+//! use std::path::Path;
+//!
+//! use simile_encoder::{Context, EncoderInput, Flow, Pooling, Scratch, load_simd};
+//! use simile_kernels::{Isa, ThreadPool};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let folder = Path::new("all-MiniLM-L6-v2");
+//! let config = serde_json::from_slice(&std::fs::read(folder.join("config.json"))?)?;
+//! let encoder = load_simd(Isa::best(), &config, folder)?;
+//!
+//! // Two texts: "hello world" and "hello".
+//! let ids = [101, 7592, 2088, 102, 101, 7592, 102];
+//! let batch = EncoderInput { input_ids: &ids, token_type_ids: &[], lengths: &[4, 3] };
+//! let (pool, mut scratch) = (ThreadPool::new(2), Scratch::new());
+//! let mut context = Context { pool: &pool, scratch: &mut scratch, checkpoint: &|| Flow::Continue };
+//! let hidden = encoder.forward(&batch, Pooling::Mean.rows(), &mut context)?;
+//! let mut vectors = vec![0.0; 2 * encoder.hidden_size()];
+//! hidden.pool(Pooling::Mean, &mut vectors);
+//! hidden.recycle(&mut scratch);
+//! # Ok(())
+//! # }
+//! ```
 
 pub mod encoder;
 pub mod error;
@@ -29,6 +54,6 @@ pub use error::{EncodeError, LoadError};
 pub use families::{Architecture, ConfigError, parse_config};
 pub use hidden::{Hidden, SequenceRows};
 pub use pooling::Pooling;
-pub use scratch::Scratch;
+pub use scratch::{Scratch, Teamwork};
 pub use simd::load_simd;
 pub use weights::{Weights, WeightsError};

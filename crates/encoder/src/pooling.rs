@@ -21,14 +21,8 @@ pub enum Pooling {
 
 impl Pooling {
     /// All poolings.
-    pub const ALL: [Pooling; 6] = [
-        Pooling::Cls,
-        Pooling::Mean,
-        Pooling::Max,
-        Pooling::MeanSqrtLen,
-        Pooling::WeightedMean,
-        Pooling::LastToken,
-    ];
+    pub const ALL: [Pooling; 6] =
+        [Pooling::Cls, Pooling::Mean, Pooling::Max, Pooling::MeanSqrtLen, Pooling::WeightedMean, Pooling::LastToken];
 
     /// The name that sentence-transformers gives it (`pooling_mode` in `1_Pooling/config.json`).
     pub fn name(self) -> &'static str {

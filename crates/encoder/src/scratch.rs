@@ -2,17 +2,19 @@
 //!
 //! # Invariants
 //! - At most one forward pass uses a scratch at a time (`&mut` in [`Context`](crate::Context)).
-//! - Between passes it holds at most [`KEEP_BYTES`] for each thread and [`KEEP_BYTES`] of output: what one unusually long text needed
-//!   goes back to the system.
+//! - Between passes it holds at most 128 MiB for each thread: what one unusually long text needed goes back to the system.
 
 use std::sync::Mutex;
 use std::time::Duration;
 
 use simile_kernels::AlignedVec;
 
-use crate::simd::buffers::{BatchBuffers, Stage, ThreadBuffers};
+use crate::simd::buffers::{BatchBuffers, ThreadBuffers};
+use crate::simd::profile::Stage;
+use crate::simd::team::TeamRecord;
 
-/// What is kept for a thread between passes. A group of 512 tokens of a model of width 1,024 needs about 18 MB.
+/// The most that is kept of each kind of buffer, for each thread. A group of 512 tokens of a model of width 1,024 has 11 MB of
+/// activations; a team that works together on one batch has those of all its threads in the first one's buffers.
 const KEEP_BYTES: usize = 32 << 20;
 
 /// Buffers of past forward passes, kept for the next one.
@@ -25,6 +27,22 @@ pub struct Scratch {
     /// A buffer for the next [`Hidden`](crate::Hidden).
     spare: Option<AlignedVec>,
     profiling: bool,
+    teamwork: Teamwork,
+    /// Whether it pays that threads work together.
+    pub(crate) team: TeamRecord,
+}
+
+/// Whether threads may work together on one batch, where sharing out whole sequences would leave some idle. Only time depends on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Teamwork {
+    /// Unless the last such pass took longer than one thread alone would have, because the host is busy with something else; then not
+    /// for a few passes.
+    #[default]
+    Adaptive,
+    /// Whenever threads would be idle.
+    Always,
+    /// Each sequence is one thread's.
+    Never,
 }
 
 impl Scratch {
@@ -38,6 +56,20 @@ impl Scratch {
         let batches: usize = self.batches.iter_mut().map(|buffers| get_mut(buffers).bytes()).sum();
         let threads: usize = self.threads.iter_mut().map(|buffers| get_mut(buffers).bytes()).sum();
         batches + threads + self.spare.as_ref().map_or(0, AlignedVec::bytes)
+    }
+
+    /// Whether threads may work together on one batch.
+    pub fn set_teamwork(&mut self, teamwork: Teamwork) {
+        self.teamwork = teamwork;
+    }
+
+    /// Whether they may in the next pass.
+    pub(crate) fn team_allowed(&mut self) -> bool {
+        match self.teamwork {
+            Teamwork::Adaptive => self.team.usable(),
+            Teamwork::Always => true,
+            Teamwork::Never => false,
+        }
     }
 
     /// Whether forward passes measure where their time goes (off by default; costs under 1 %).
@@ -79,16 +111,17 @@ impl Scratch {
     /// Keeps a buffer for the next [`take`](Self::take).
     pub(crate) fn give_back(&mut self, buffer: AlignedVec) {
         let kept = self.spare.as_ref().map_or(0, AlignedVec::bytes);
-        if buffer.bytes() > kept && buffer.bytes() <= KEEP_BYTES {
+        if buffer.bytes() > kept && buffer.bytes() <= KEEP_BYTES * self.threads.len() {
             self.spare = Some(buffer);
         }
     }
 
     /// Lets go of what is too large to keep.
     pub(crate) fn trim(&mut self) {
-        for buffers in &mut self.batches {
+        let team = KEEP_BYTES * self.threads.len();
+        for (rank, buffers) in self.batches.iter_mut().enumerate() {
             let buffers = get_mut(buffers);
-            if buffers.bytes() > KEEP_BYTES {
+            if buffers.bytes() > if rank == 0 { team } else { KEEP_BYTES } {
                 *buffers = BatchBuffers::default();
             }
         }

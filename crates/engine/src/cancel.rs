@@ -48,7 +48,8 @@ impl CancelToken {
         self.0.cancelled(&reason);
     }
 
-    /// A token of its own that is also cancelled when this one is: one call among all of a thread's.
+    /// A token of its own that is also cancelled when this one is: one call among all of a thread's. It lives as long as
+    /// somebody holds it, which calls that it was given to do.
     pub fn child(&self) -> CancelToken {
         let child = CancelToken::new();
         self.listen(&child.0);

@@ -1,6 +1,6 @@
 //! The errors of the layers below, as failures: the only place where one becomes the other.
 
-use simile_encoder::EncodeError;
+use simile_encoder::{ConfigError, EncodeError, WeightsError};
 use simile_hub::HubError;
 use simile_kernels::IsaError;
 use simile_pipeline::{LoadError, PipelineError};
@@ -43,12 +43,46 @@ pub(crate) fn encode(error: EncodeError, index_of: impl Fn(usize) -> Option<usiz
 
 /// Files could not be found or read.
 pub(crate) fn hub(error: HubError) -> Failure {
-    Failure::new(ErrorKind::ModelInitialization, error.to_string())
+    let kind = match error {
+        HubError::InvalidId { .. } | HubError::InvalidRevision { .. } | HubError::RevisionOfFolder { .. } => {
+            ErrorKind::InvalidInput
+        }
+        _ => ErrorKind::ModelInitialization,
+    };
+    Failure::new(kind, error.to_string())
 }
 
-/// A model could not be loaded.
+/// A model could not be loaded: it is broken, or of a kind that is not supported, or the options do not suit it.
 pub(crate) fn load(error: LoadError) -> Failure {
-    Failure::new(ErrorKind::ModelInitialization, error.to_string())
+    let message = error.to_string();
+    match error {
+        LoadError::Hub(error) => hub(error),
+        LoadError::Encoder(error) => Failure::new(encoder(&error), message),
+        LoadError::UnsupportedModule { .. }
+        | LoadError::UnsupportedValue { .. }
+        | LoadError::PromptNotPooled { .. } => Failure::new(ErrorKind::UnsupportedModel, message),
+        LoadError::MaxLengthTooSmall { value, special } => {
+            Failure::new(ErrorKind::InvalidInput, message).measured(special as f64 + 1.0, value as f64, "tokens")
+        }
+        LoadError::InvalidOverride { .. } | LoadError::Template { .. } => {
+            Failure::new(ErrorKind::InvalidInput, message)
+        }
+        _ => Failure::new(ErrorKind::ModelInitialization, message),
+    }
+}
+
+fn encoder(error: &simile_encoder::LoadError) -> ErrorKind {
+    use simile_encoder::LoadError::{Config, Weights};
+    match error {
+        Config(
+            ConfigError::MissingModelType { .. }
+            | ConfigError::UnknownModelType { .. }
+            | ConfigError::UnsupportedFamily { .. }
+            | ConfigError::Unsupported { .. },
+        )
+        | Weights(WeightsError::OnlyOtherFormats { .. }) => ErrorKind::UnsupportedModel,
+        _ => ErrorKind::ModelInitialization,
+    }
 }
 
 /// `SIMILE_ISA` names an instruction set that is unknown or not there.

@@ -42,8 +42,8 @@ const BULK_WORK: u64 = 80_000_000_000;
 /// tokens of a 6-layer MiniLM.
 const INTERACTIVE_WORK: u64 = 20_000_000_000;
 
-/// A call with more texts than that is tokenised by all threads even when it is interactive.
-const ALONE: usize = 16;
+/// An interactive call with more bytes of text than that is tokenised by all threads: half a millisecond for one of them.
+const ALONE_BYTES: usize = 4096;
 
 /// What the dispatcher shares with those who submit and cancel.
 pub(crate) struct Shared {
@@ -126,8 +126,7 @@ impl Shared {
             if workspace.threads != threads {
                 workspace = Workspace::new(threads);
             }
-            let budget = |priority| self.budget(priority) * threads as u64;
-            if let Some(step) = self.with_queue(|queue| queue.next(budget)) {
+            if let Some(step) = self.with_queue(|queue| queue.next(|priority| budget(priority, threads))) {
                 self.perform(step, &mut workspace, true);
             }
         }
@@ -139,7 +138,7 @@ impl Shared {
             return;
         }
         let mut solo = lock(&self.solos).pop();
-        while let Some(step) = self.with_queue(|queue| queue.next_interactive(INTERACTIVE_WORK)) {
+        while let Some(step) = self.with_queue(|queue| queue.next_interactive(budget(Priority::Interactive, 1))) {
             let computed = matches!(step, Step::Encode(_));
             self.perform(step, solo.get_or_insert_with(|| Workspace::new(1)), false);
             if computed {
@@ -167,9 +166,10 @@ impl Shared {
     }
 
     fn tokenise(&self, job: &Job, workspace: &Workspace, top: bool) {
-        let (texts, priority) = (job.order.texts.len(), job.order.priority);
+        let priority = job.order.priority;
         let bulk = priority == Priority::Bulk;
-        let pool = (top && (bulk || texts > ALONE)).then_some(&workspace.pool);
+        let long = || job.order.texts.iter().map(String::len).sum::<usize>() > ALONE_BYTES;
+        let pool = (top && (bulk || long())).then_some(&workspace.pool);
         let pause = || {
             if job.is_settled() {
                 return Flow::Stop;
@@ -179,11 +179,9 @@ impl Shared {
             }
             Flow::Continue
         };
-        let budget = match priority {
-            Priority::Interactive => INTERACTIVE_WORK,
-            Priority::Bulk => self.budget(priority) * self.threads() as u64,
-        };
-        match tokenise::next_slice(job, pool, budget, &pause) {
+        // A piece of an interactive call must suit a single thread, which may run it in place.
+        let piece = budget(priority, if bulk { self.threads() } else { 1 });
+        match tokenise::next_slice(job, pool, piece, &pause) {
             Err(failure) => job.fail(failure),
             Ok(None) => self.forget(job.id),
             Ok(Some(slice)) => {
@@ -202,13 +200,6 @@ impl Shared {
                 self.interlude();
             }
         });
-    }
-
-    fn budget(&self, priority: Priority) -> u64 {
-        match priority {
-            Priority::Interactive => INTERACTIVE_WORK,
-            Priority::Bulk => BULK_WORK,
-        }
     }
 
     /// Waits for work: first awake, then asleep. `false` when the engine stops.
@@ -264,6 +255,15 @@ impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }
+}
+
+/// The most estimated work of a micro-batch on so many threads.
+fn budget(priority: Priority, threads: usize) -> u64 {
+    let each = match priority {
+        Priority::Interactive => INTERACTIVE_WORK,
+        Priority::Bulk => BULK_WORK,
+    };
+    each * threads as u64
 }
 
 /// Locks what no panic can leave half changed.

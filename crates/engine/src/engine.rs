@@ -73,7 +73,7 @@ impl Engine {
             let message = "batchSize is 0; allowed is a whole number from 1";
             return done(Err(Failure::new(ErrorKind::InvalidInput, message)));
         }
-        let batch_size = batch_size.unwrap_or(usize::MAX);
+        let batch_size = batch_size.unwrap_or(simile_pipeline::DEFAULT_BATCH_SIZE);
         let order = Order { texts, role, instruction, kind: Kind::Embed { dimensions }, batch_size, priority };
         let contract = model.clone();
         let finish = move |finished: Result<Finished, Failure>| {
@@ -111,10 +111,7 @@ impl Engine {
         done: Done,
     ) {
         let empty = order.texts.is_empty();
-        let job = Job::new(model, statistics, order, Arc::downgrade(&self.shared), done);
-        for cancel in cancels {
-            cancel.listen(&job);
-        }
+        let job = Job::new(model, statistics, order, cancels, Arc::downgrade(&self.shared), done);
         if job.is_settled() {
             return;
         }

@@ -2,7 +2,7 @@
 //!
 //! Contract: a [`Failure`] crosses to JavaScript as it is (`code`, `message` and the facts), so a message must say
 //! what was wrong and what is allowed without its facts, and a fact is only set where it is known exactly.
-//! The conversions from the errors of the layers below are all in [`crate::convert`].
+//! The conversions from the errors of the layers below are all in `convert.rs`.
 
 use std::fmt;
 

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use simile_pipeline::Role;
 
-use crate::cancel::Listener;
+use crate::cancel::{CancelToken, Listener};
 use crate::dispatcher::Shared;
 use crate::failure::{ErrorKind, Failure};
 use crate::model::Model;
@@ -38,7 +38,8 @@ pub struct EmbedJob {
     pub instruction: Option<String>,
     /// Output dimensions; `None` is the model's.
     pub dimensions: Option<usize>,
-    /// The most texts of this call in one micro-batch; `None` leaves it to the work budget. It changes no result.
+    /// The most texts of this call in one micro-batch; `None` is
+    /// [`DEFAULT_BATCH_SIZE`](simile_pipeline::DEFAULT_BATCH_SIZE). It changes no result.
     pub batch_size: Option<usize>,
     /// Who waits for it.
     pub priority: Priority,
@@ -116,6 +117,8 @@ pub(crate) struct Job {
     settled: AtomicBool,
     progress: Mutex<Progress>,
     done: Mutex<Option<Done>>,
+    /// What may end it. Kept because nobody else might: a token that only its parent knows is known weakly.
+    _cancels: Vec<CancelToken>,
     /// The queue that it waits in, to leave it when it settles early.
     home: Weak<Shared>,
 }
@@ -129,16 +132,18 @@ struct Progress {
 }
 
 impl Job {
+    /// A job that any of `cancels` ends, at once if one is cancelled already.
     pub(crate) fn new(
         model: Arc<dyn Model>,
         statistics: Arc<Statistics>,
         order: Order,
+        cancels: &[CancelToken],
         home: Weak<Shared>,
         done: Done,
     ) -> Arc<Job> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let progress = Progress { missing: order.texts.len(), ..Progress::default() };
-        Arc::new(Job {
+        let job = Arc::new(Job {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             model,
             statistics,
@@ -147,8 +152,13 @@ impl Job {
             settled: AtomicBool::new(false),
             progress: Mutex::new(progress),
             done: Mutex::new(Some(done)),
+            _cancels: cancels.to_vec(),
             home,
-        })
+        });
+        for cancel in cancels {
+            cancel.listen(&job);
+        }
+        job
     }
 
     /// Whether nobody waits for this job any more.

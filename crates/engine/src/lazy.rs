@@ -72,7 +72,7 @@ impl<T: Send + Sync + 'static> Lazy<T> {
         if let Some(outcome) = cell.get() {
             return done(outcome.clone());
         }
-        let waiter = Arc::new(Waiter { done: Mutex::new(Some(Box::new(done))) });
+        let waiter = Arc::new(Waiter { done: Mutex::new(Some(Box::new(done))), _cancel: cancel.clone() });
         cancel.listen(&waiter);
         self.disposed.listen(&waiter);
         cell.when_set(move |outcome| waiter.finish(outcome.clone()));
@@ -115,6 +115,8 @@ type Done<T> = Box<dyn FnOnce(Outcome<T>) + Send>;
 /// Somebody who waits for a load and may stop waiting.
 struct Waiter<T> {
     done: Mutex<Option<Done<T>>>,
+    /// Kept because nobody else might: a token that only its parent knows is known weakly.
+    _cancel: CancelToken,
 }
 
 impl<T> Waiter<T> {

@@ -245,7 +245,7 @@ mod tests {
     fn job(model: &Arc<dyn Model>, priority: Priority, batch_size: usize) -> Arc<Job> {
         let kind = Kind::Embed { dimensions: 8 };
         let order = Order { texts: Vec::new(), role: Role::Generic, instruction: None, kind, batch_size, priority };
-        Job::new(model.clone(), Arc::default(), order, Weak::new(), Box::new(|_| {}))
+        Job::new(model.clone(), Arc::default(), order, &[], Weak::new(), Box::new(|_| {}))
     }
 
     /// Pieces of one text each, with that work.

@@ -154,6 +154,20 @@ fn a_call_that_is_cancelled_in_the_queue_leaves_it_at_once() {
 }
 
 #[test]
+fn a_call_ends_with_the_parent_of_its_token_even_when_only_the_call_has_it() {
+    let (model, gate) = FakeModel::gated();
+    let engine = Engine::new(1);
+    let first = submit(&engine, &model, bulk(&["gate"]));
+    gate.reached();
+    let scope = CancelToken::new();
+    let second = submit_with(&engine, &model, bulk(&["second"]), &scope.child());
+    scope.cancel();
+    assert_eq!(second.try_recv().expect("answered").unwrap_err(), Failure::cancelled());
+    gate.open();
+    first.recv().unwrap().unwrap();
+}
+
+#[test]
 fn a_running_micro_batch_stops_at_its_next_checkpoint_when_nobody_needs_it() {
     let (asked, ask) = channel();
     let (told, tell) = channel();

@@ -114,6 +114,18 @@ fn a_load_runs_on_when_its_waiters_leave() {
 }
 
 #[test]
+fn a_waiter_leaves_with_the_parent_of_its_token_even_when_only_it_has_it() {
+    let world = World::default();
+    let (service, runs, finish) = world.held("a");
+    let scope = CancelToken::new();
+    let waiter = ask_with(&service, &scope.child());
+    runs.recv().unwrap();
+    scope.cancel();
+    assert_eq!(waiter.try_recv().expect("answered").unwrap_err(), Failure::cancelled());
+    finish.send(Ok("value".to_owned())).unwrap();
+}
+
+#[test]
 fn a_request_that_is_cancelled_already_starts_nothing() {
     let world = World::default();
     let service = world.service("a", || Ok("value".to_owned()));

@@ -109,7 +109,27 @@ fn options_that_are_not_allowed_fail_the_load() {
         assert_eq!((failure.kind, failure.actual), (ErrorKind::InvalidInput, Some(threads as f64)));
     }
     let model = LazyModel::new(LoadRequest { max_length: Some(1), ..request(&folder) });
-    assert!(load(&model).is_err());
+    let failure = load(&model).unwrap_err();
+    assert_eq!((failure.kind, failure.limit, failure.unit), (ErrorKind::InvalidInput, Some(3.0), Some("tokens")));
+}
+
+#[test]
+fn a_model_of_another_kind_is_unsupported_and_a_broken_one_is_not_initialised() {
+    let cases = [
+        (r#""model_type": "bert""#, r#""model_type": "mamba""#, ErrorKind::UnsupportedModel),
+        (r#""hidden_act": "gelu""#, r#""hidden_act": "snake""#, ErrorKind::UnsupportedModel),
+        (r#""num_hidden_layers": "#, r#""num_hidden_layers": -"#, ErrorKind::ModelInitialization),
+        (r#""num_hidden_layers": "#, r#""num_hidden_layers": 1"#, ErrorKind::ModelInitialization),
+    ];
+    let folder = Copy::of("tiny-bert-mean-pooler", "kinds");
+    let config = folder.0.join("config.json");
+    let good = std::fs::read_to_string(&config).unwrap();
+    for (from, to, kind) in cases {
+        assert!(good.contains(from), "{from}");
+        std::fs::write(&config, good.replace(from, to)).unwrap();
+        let failure = load(&LazyModel::new(request(&folder.0))).unwrap_err();
+        assert_eq!(failure.kind, kind, "{to}: {failure}");
+    }
 }
 
 #[test]

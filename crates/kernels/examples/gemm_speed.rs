@@ -5,9 +5,7 @@
 #![allow(clippy::print_stdout, reason = "printing is what this program is for")]
 
 use simile_kernels::simd::{Simd, SimdOp};
-use simile_kernels::{
-    Activation, AlignedVec, Epilogue, Isa, PackedMatrix, PanelOutput, Team, ThreadPool, gemm,
-};
+use simile_kernels::{Activation, AlignedVec, Epilogue, Isa, PackedMatrix, PanelOutput, Team, ThreadPool, gemm};
 use std::time::{Duration, Instant};
 
 const SHAPES: [(usize, usize, usize); 14] = [
@@ -32,29 +30,17 @@ fn main() {
     let isas: Vec<Isa> = if names.is_empty() {
         Isa::available()
     } else {
-        names
-            .iter()
-            .map(|name| Isa::from_name(name).unwrap_or_else(|error| panic!("{error}")))
-            .collect()
+        names.iter().map(|name| Isa::from_name(name).unwrap_or_else(|error| panic!("{error}"))).collect()
     };
     let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get());
     for isa in isas {
         for threads in [1, cpus] {
             let pool = ThreadPool::new(threads);
             let peak = best_of(10, &|| measure_peak(isa, &pool));
-            println!(
-                "{} with {threads} thread(s): {peak:.0} GFLOP/s in registers",
-                isa.name()
-            );
+            println!("{} with {threads} thread(s): {peak:.0} GFLOP/s in registers", isa.name());
             for shape in SHAPES {
                 let hot = measure_gemm(isa, &pool, shape, Epilogue::Bias, 1);
-                let gelu = measure_gemm(
-                    isa,
-                    &pool,
-                    shape,
-                    Epilogue::BiasActivation(Activation::Gelu),
-                    1,
-                );
+                let gelu = measure_gemm(isa, &pool, shape, Epilogue::BiasActivation(Activation::Gelu), 1);
                 // 24 matrices of this size take turns, as the layers of a model do: the weights come from far away.
                 let cold = measure_gemm(isa, &pool, shape, Epilogue::Bias, 24);
                 let (rows, n, k) = shape;
@@ -83,30 +69,16 @@ fn measure_gemm(
     matrices: usize,
 ) -> f64 {
     let mut a = AlignedVec::zeroed(rows * (k + 16));
-    a.iter_mut()
-        .enumerate()
-        .for_each(|(i, value)| *value = (i % 17) as f32 / 17.0 - 0.5);
+    a.iter_mut().enumerate().for_each(|(i, value)| *value = (i % 17) as f32 / 17.0 - 0.5);
     let weights: Vec<PackedMatrix> = (0..matrices)
-        .map(|m| {
-            PackedMatrix::pack(
-                isa,
-                n,
-                k,
-                |j, row| row.fill((j + m) as f32 / n as f32 - 0.5),
-                None,
-            )
-        })
+        .map(|m| PackedMatrix::pack(isa, n, k, |j, row| row.fill((j + m) as f32 / n as f32 - 0.5), None))
         .collect();
     let ld = weights[0].panels() * isa.panel_width() + 16;
     let mut out = AlignedVec::zeroed(rows * ld);
     let (from, to) = (Address(a.as_mut_ptr()), Address(out.as_mut_ptr()));
     let run = |team: Team<'_>, weights: &PackedMatrix| {
         let (from, to) = (&from, &to);
-        let out = PanelOutput {
-            ptr: to.0,
-            panel_stride: isa.panel_width(),
-            row_stride: ld,
-        };
+        let out = PanelOutput { ptr: to.0, panel_stride: isa.panel_width(), row_stride: ld };
         let panels = team.split(weights.panels());
         // SAFETY: `a` and `out` are as large as this product; the ranks write different panels.
         unsafe { gemm(isa, from.0, k + 16, rows, weights, panels, out, epilogue) };
@@ -147,16 +119,10 @@ fn measure_peak(isa: Isa, pool: &ThreadPool) -> f64 {
     let start = Instant::now();
     pool.run(&|_| {
         let mut chains = std::hint::black_box([0.5; CHAINS * MAX_LANES]);
-        isa.run(Peak {
-            steps: STEPS,
-            chains: &mut chains,
-        });
+        isa.run(Peak { steps: STEPS, chains: &mut chains });
         std::hint::black_box(chains);
     });
-    gflops(
-        (2 * CHAINS * lanes * STEPS * pool.threads()) as f64,
-        start.elapsed(),
-    )
+    gflops((2 * CHAINS * lanes * STEPS * pool.threads()) as f64, start.elapsed())
 }
 
 /// Independent chains: enough to hide the latency of a multiply-add, and to leave registers for the operands.

@@ -37,26 +37,11 @@ pub enum Activation {
 /// Applies `activation` to every value.
 pub fn activate(isa: Isa, activation: Activation, values: &mut [f32]) {
     match activation {
-        Activation::Gelu => isa.run(Map {
-            values,
-            function: Gelu,
-        }),
-        Activation::GeluTanh => isa.run(Map {
-            values,
-            function: GeluTanh,
-        }),
-        Activation::Relu => isa.run(Map {
-            values,
-            function: Relu,
-        }),
-        Activation::Silu => isa.run(Map {
-            values,
-            function: Silu,
-        }),
-        Activation::Tanh => isa.run(Map {
-            values,
-            function: Tanh,
-        }),
+        Activation::Gelu => isa.run(Map { values, function: Gelu }),
+        Activation::GeluTanh => isa.run(Map { values, function: GeluTanh }),
+        Activation::Relu => isa.run(Map { values, function: Relu }),
+        Activation::Silu => isa.run(Map { values, function: Silu }),
+        Activation::Tanh => isa.run(Map { values, function: Tanh }),
     }
 }
 
@@ -109,8 +94,8 @@ pub(crate) const SEGMENTS_PER_UNIT: f32 = 14.5 / 5.5;
 /// there on. The greatest error of x times the polynomial is 1.6e-7 before the rounding of its evaluation.
 pub(crate) const HALF_ERF: [[f32; 16]; 5] = [
     [
-        0.0, 0.14777128, 0.27596024, 0.37242535, 0.43539712, 0.47105643, 0.48857287, 0.49603662,
-        0.49879527, 0.49967968, 0.4999256, 0.49998492, 0.49999735, 0.49999958, 0.49999994, 0.5,
+        0.0, 0.14777128, 0.27596024, 0.37242535, 0.43539712, 0.47105643, 0.48857287, 0.49603662, 0.49879527,
+        0.49967968, 0.4999256, 0.49998492, 0.49999735, 0.49999958, 0.49999994, 0.5,
     ],
     [
         0.15132277,
@@ -191,10 +176,7 @@ impl Function for Gelu {
     #[inline(always)]
     fn apply<S: Simd>(self, simd: S, x: S::F32) -> S::F32 {
         let magnitude = simd.abs(x);
-        let position = simd.min(
-            simd.splat(15.0),
-            simd.mul(magnitude, simd.splat(SEGMENTS_PER_UNIT)),
-        );
+        let position = simd.min(simd.splat(15.0), simd.mul(magnitude, simd.splat(SEGMENTS_PER_UNIT)));
         let rounded = simd.add(position, simd.splat(ROUND));
         let d = simd.sub(position, simd.sub(rounded, simd.splat(ROUND)));
         let mut half_erf = simd.lookup16(&HALF_ERF[4], rounded);
@@ -211,11 +193,7 @@ impl Function for GeluTanh {
     #[inline(always)]
     fn apply<S: Simd>(self, simd: S, x: S::F32) -> S::F32 {
         // -2 sqrt(2/pi), and that times 0.044715.
-        let cubic = simd.mul_add(
-            simd.mul(x, x),
-            simd.splat(-0.071_354_82),
-            simd.splat(-1.595_769_2),
-        );
+        let cubic = simd.mul_add(simd.mul(x, x), simd.splat(-0.071_354_82), simd.splat(-1.595_769_2));
         let exponential = exp(simd, simd.mul(x, cubic));
         simd.div(x, simd.add(simd.splat(1.0), exponential))
     }
@@ -242,9 +220,6 @@ impl Function for Tanh {
     fn apply<S: Simd>(self, simd: S, x: S::F32) -> S::F32 {
         let one = simd.splat(1.0);
         let exponential = exp(simd, simd.mul(simd.abs(x), simd.splat(-2.0)));
-        simd.copysign(
-            simd.div(simd.sub(one, exponential), simd.add(one, exponential)),
-            x,
-        )
+        simd.copysign(simd.div(simd.sub(one, exponential), simd.add(one, exponential)), x)
     }
 }

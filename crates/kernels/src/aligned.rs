@@ -47,32 +47,18 @@ impl AlignedVec {
     pub fn zeroed(len: usize) -> AlignedVec {
         let layout = Self::layout(len);
         if len == 0 {
-            return AlignedVec {
-                start: NonNull::dangling(),
-                len: 0,
-                origin: Origin::Nothing,
-            };
+            return AlignedVec { start: NonNull::dangling(), len: 0, origin: Origin::Nothing };
         }
         #[cfg(target_os = "linux")]
         if layout.size() >= MAPPED_BYTES
             && let Some((start, bytes)) = mapping::map(layout.size())
         {
-            return AlignedVec {
-                start: start.cast(),
-                len,
-                origin: Origin::Mapping(bytes),
-            };
+            return AlignedVec { start: start.cast(), len, origin: Origin::Mapping(bytes) };
         }
         // SAFETY: the layout's size is not 0.
         let start = unsafe { alloc_zeroed(layout) };
-        let Some(start) = NonNull::new(start.cast::<f32>()) else {
-            handle_alloc_error(layout)
-        };
-        AlignedVec {
-            start,
-            len,
-            origin: Origin::Allocator,
-        }
+        let Some(start) = NonNull::new(start.cast::<f32>()) else { handle_alloc_error(layout) };
+        AlignedVec { start, len, origin: Origin::Allocator }
     }
 
     /// Makes the buffer at least `len` values long. A buffer that is long enough is left alone; otherwise it is replaced
@@ -97,9 +83,7 @@ impl AlignedVec {
     fn layout(len: usize) -> Layout {
         len.checked_mul(size_of::<f32>())
             .and_then(|bytes| Layout::from_size_align(bytes, ALIGNMENT).ok())
-            .unwrap_or_else(|| {
-                panic!("a buffer of {len} f32 values is larger than the address space")
-            })
+            .unwrap_or_else(|| panic!("a buffer of {len} f32 values is larger than the address space"))
     }
 }
 
@@ -114,9 +98,7 @@ impl Drop for AlignedVec {
         match self.origin {
             Origin::Nothing => {}
             // SAFETY: allocated with this layout, and not used any more.
-            Origin::Allocator => unsafe {
-                dealloc(self.start.as_ptr().cast(), Self::layout(self.len))
-            },
+            Origin::Allocator => unsafe { dealloc(self.start.as_ptr().cast(), Self::layout(self.len)) },
             // SAFETY: mapped with this size, and not used any more.
             #[cfg(target_os = "linux")]
             Origin::Mapping(bytes) => unsafe { mapping::unmap(self.start.cast(), bytes) },
@@ -142,9 +124,7 @@ impl DerefMut for AlignedVec {
 
 impl std::fmt::Debug for AlignedVec {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("AlignedVec")
-            .field("len", &self.len)
-            .finish_non_exhaustive()
+        f.debug_struct("AlignedVec").field("len", &self.len).finish_non_exhaustive()
     }
 }
 
@@ -209,18 +189,7 @@ mod tests {
 
     #[test]
     fn buffers_of_every_size_are_aligned_zero_and_writable() {
-        for len in [
-            0,
-            1,
-            15,
-            16,
-            17,
-            1000,
-            MAPPED_BYTES / 4 - 1,
-            MAPPED_BYTES / 4,
-            MAPPED_BYTES / 4 + 1,
-            3_000_001,
-        ] {
+        for len in [0, 1, 15, 16, 17, 1000, MAPPED_BYTES / 4 - 1, MAPPED_BYTES / 4, MAPPED_BYTES / 4 + 1, 3_000_001] {
             let mut buffer = AlignedVec::zeroed(len);
             assert_eq!(buffer.len(), len);
             assert!(buffer.bytes() >= 4 * len, "{len}");
@@ -249,16 +218,9 @@ mod tests {
     #[test]
     fn dropping_a_large_buffer_returns_its_memory() {
         fn mapped_kib() -> u64 {
-            let status =
-                std::fs::read_to_string("/proc/self/status").expect("/proc is mounted on Linux");
-            let line = status
-                .lines()
-                .find(|line| line.starts_with("VmSize:"))
-                .expect("VmSize is always there");
-            line.split_whitespace()
-                .nth(1)
-                .and_then(|kib| kib.parse().ok())
-                .expect("a number of KiB")
+            let status = std::fs::read_to_string("/proc/self/status").expect("/proc is mounted on Linux");
+            let line = status.lines().find(|line| line.starts_with("VmSize:")).expect("VmSize is always there");
+            line.split_whitespace().nth(1).and_then(|kib| kib.parse().ok()).expect("a number of KiB")
         }
         let before = mapped_kib();
         for _ in 0..64 {

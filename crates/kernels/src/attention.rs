@@ -87,12 +87,7 @@ pub unsafe fn attention_head(isa: Isa, args: &Attention, scratch: &mut Attention
     let padded_keys = args.keys.next_multiple_of(width);
     scratch.keys.grow(padded_keys * args.head_dim);
     scratch.scores.grow(padded_keys * isa.tile_rows());
-    isa.run(Head {
-        args: *args,
-        keys: scratch.keys.as_mut_ptr(),
-        scores: scratch.scores.as_mut_ptr(),
-        padded_keys,
-    });
+    isa.run(Head { args: *args, keys: scratch.keys.as_mut_ptr(), scores: scratch.scores.as_mut_ptr(), padded_keys });
 }
 
 struct Head {
@@ -110,6 +105,7 @@ impl SimdOp for Head {
 
     #[inline(always)]
     fn eval<S: Simd>(self, simd: S) {
+        const { assert!(S::ROWS <= MAX_ROWS) };
         let args = &self.args;
         let depth = args.head_dim;
         self.transpose_keys(simd);
@@ -121,45 +117,20 @@ impl SimdOp for Head {
                 let b = self.keys.wrapping_add(p * depth * S::PANEL);
                 let out = self.scores.wrapping_add(p * S::PANEL);
                 let out_ld = self.padded_keys;
-                simd.call_rows(
-                    height,
-                    Tile {
-                        a,
-                        a_ld: args.q_ld,
-                        depth,
-                        b,
-                        out,
-                        out_ld,
-                        epilogue: Plain,
-                    },
-                );
+                simd.call_rows(height, Tile { a, a_ld: args.q_ld, depth, b, out, out_ld, epilogue: Plain });
             }
             for (i, factor) in factors.iter_mut().enumerate().take(height) {
                 // SAFETY: the tiles above have written `height` rows of scores.
-                let scores = unsafe {
-                    std::slice::from_raw_parts_mut(self.scores.add(i * self.padded_keys), args.keys)
-                };
+                let scores =
+                    unsafe { std::slice::from_raw_parts_mut(self.scores.add(i * self.padded_keys), args.keys) };
                 *factor = 1.0 / powers_and_sum(simd, scores);
             }
             for p in 0..depth / S::PANEL {
                 let (a, a_ld) = (self.scores.cast_const(), self.padded_keys);
                 let b = args.v.wrapping_add(p * args.v_panel_stride);
                 let out = args.out.wrapping_add(row * args.out_ld + p * S::PANEL);
-                let epilogue = ScaleRows {
-                    factors: factors.as_ptr(),
-                };
-                simd.call_rows(
-                    height,
-                    Tile {
-                        a,
-                        a_ld,
-                        depth: args.keys,
-                        b,
-                        out,
-                        out_ld: args.out_ld,
-                        epilogue,
-                    },
-                );
+                let epilogue = ScaleRows { factors: factors.as_ptr() };
+                simd.call_rows(height, Tile { a, a_ld, depth: args.keys, b, out, out_ld: args.out_ld, epilogue });
             }
         }
     }
@@ -172,9 +143,7 @@ impl Head {
         let (args, depth) = (&self.args, self.args.head_dim);
         for key in (0..self.padded_keys).step_by(S::LANES) {
             let rows = args.keys.saturating_sub(key).min(S::LANES);
-            let panel = self
-                .keys
-                .wrapping_add(key / S::PANEL * depth * S::PANEL + key % S::PANEL);
+            let panel = self.keys.wrapping_add(key / S::PANEL * depth * S::PANEL + key % S::PANEL);
             for at in (0..depth).step_by(S::LANES) {
                 // SAFETY: the caller of `attention_head` promises `keys` rows of `head_dim` values; the scratch has a
                 // column of `head_dim` values for each of `padded_keys` keys.
@@ -197,10 +166,7 @@ fn powers_and_sum<S: Simd>(simd: S, scores: &mut [f32]) -> f32 {
     for chunk in chunks {
         greatest = simd.max(greatest, simd.read(chunk));
     }
-    greatest = simd.max(
-        greatest,
-        simd.first_lanes(simd.read_part(tail), tail.len(), greatest),
-    );
+    greatest = simd.max(greatest, simd.first_lanes(simd.read_part(tail), tail.len(), greatest));
     let greatest = simd.splat(simd.reduce_max(greatest));
 
     let mut sum = simd.splat(0.0);

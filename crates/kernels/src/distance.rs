@@ -19,11 +19,7 @@ const SUMS: usize = 4;
 /// If the lengths differ.
 pub fn dot(isa: Isa, a: &[f32], b: &[f32]) -> f32 {
     check(a, b);
-    isa.run(Accumulate {
-        a,
-        b,
-        term: Product,
-    })
+    isa.run(Accumulate { a, b, term: Product })
 }
 
 /// The square of the Euclidean distance.
@@ -32,11 +28,7 @@ pub fn dot(isa: Isa, a: &[f32], b: &[f32]) -> f32 {
 /// If the lengths differ.
 pub fn squared_l2(isa: Isa, a: &[f32], b: &[f32]) -> f32 {
     check(a, b);
-    isa.run(Accumulate {
-        a,
-        b,
-        term: SquaredDifference,
-    })
+    isa.run(Accumulate { a, b, term: SquaredDifference })
 }
 
 /// The cosine of the angle between the vectors; 0 if one of them is the zero vector.
@@ -51,10 +43,7 @@ pub fn cosine(isa: Isa, a: &[f32], b: &[f32]) -> f32 {
 /// Divides a vector by its Euclidean norm, or by [`MIN_NORM`] if that is greater. NaN stays NaN.
 pub fn l2_normalize(isa: Isa, values: &mut [f32]) {
     let norm = norm(isa, values);
-    isa.run(Divide {
-        values,
-        divisor: norm,
-    });
+    isa.run(Divide { values, divisor: norm });
 }
 
 /// The Euclidean norm, at least [`MIN_NORM`], or NaN.
@@ -65,11 +54,7 @@ fn norm(isa: Isa, values: &[f32]) -> f32 {
 }
 
 fn check(a: &[f32], b: &[f32]) {
-    assert_eq!(
-        a.len(),
-        b.len(),
-        "vectors of different lengths cannot be compared"
-    );
+    assert_eq!(a.len(), b.len(), "vectors of different lengths cannot be compared");
 }
 
 /// What each pair of components adds to the sum. Implementations must be `#[inline(always)]`, and 0 for a pair of zeros.
@@ -117,14 +102,8 @@ impl<T: Term> SimdOp for Accumulate<'_, T> {
                 sums[i] = self.term.add_to(simd, sums[i], a, b);
             }
         }
-        for (a, b) in a
-            .remainder()
-            .chunks(S::LANES)
-            .zip(b.remainder().chunks(S::LANES))
-        {
-            sums[0] = self
-                .term
-                .add_to(simd, sums[0], simd.read_part(a), simd.read_part(b));
+        for (a, b) in a.remainder().chunks(S::LANES).zip(b.remainder().chunks(S::LANES)) {
+            sums[0] = self.term.add_to(simd, sums[0], simd.read_part(a), simd.read_part(b));
         }
         simd.reduce_add(simd.add(simd.add(sums[0], sums[1]), simd.add(sums[2], sums[3])))
     }

@@ -54,10 +54,7 @@ pub struct PanelOutput {
 /// - `a` must be valid for reads of `rows` rows of `b.k()` values.
 /// - Every value of the result as [`PanelOutput`] describes it must be valid for writes, and none of it may overlap A.
 /// - Nothing else may access these values meanwhile. Threads may share A and write different parts of C.
-#[allow(
-    clippy::too_many_arguments,
-    reason = "the arguments of a matrix product are known by their order"
-)]
+#[allow(clippy::too_many_arguments, reason = "the arguments of a matrix product are known by their order")]
 pub unsafe fn gemm(
     isa: Isa,
     a: *const f32,
@@ -68,26 +65,9 @@ pub unsafe fn gemm(
     out: PanelOutput,
     epilogue: Epilogue,
 ) {
-    assert!(
-        b.isa() == isa,
-        "the matrix is packed for {}, not {}",
-        b.isa().name(),
-        isa.name()
-    );
-    assert!(
-        panels.end <= b.panels(),
-        "panels {panels:?} of a matrix of {}",
-        b.panels()
-    );
-    let plain = Gemm {
-        a,
-        a_ld,
-        rows,
-        b,
-        panels,
-        out,
-        function: Identity,
-    };
+    assert!(b.isa() == isa, "the matrix is packed for {}, not {}", b.isa().name(), isa.name());
+    assert!(panels.end <= b.panels(), "panels {panels:?} of a matrix of {}", b.panels());
+    let plain = Gemm { a, a_ld, rows, b, panels, out, function: Identity };
     match epilogue {
         Epilogue::Bias => isa.run(plain),
         Epilogue::BiasActivation(Activation::Gelu) => isa.run(plain.with(Gelu)),
@@ -125,15 +105,7 @@ struct Gemm<'a, F> {
 
 impl<'a> Gemm<'a, Identity> {
     fn with<F>(self, function: F) -> Gemm<'a, F> {
-        Gemm {
-            a: self.a,
-            a_ld: self.a_ld,
-            rows: self.rows,
-            b: self.b,
-            panels: self.panels,
-            out: self.out,
-            function,
-        }
+        Gemm { a: self.a, a_ld: self.a_ld, rows: self.rows, b: self.b, panels: self.panels, out: self.out, function }
     }
 }
 
@@ -148,30 +120,16 @@ impl<F: Function> SimdOp for Gemm<'_, F> {
         while let Some((block, rows)) = blocks.next() {
             for p in self.panels.clone() {
                 let (b, bias) = self.b.panel(p);
-                let epilogue = BiasThen {
-                    bias: bias.as_ptr(),
-                    function: self.function,
-                };
+                let epilogue = BiasThen { bias: bias.as_ptr(), function: self.function };
                 let mut tiles = RowTiles::new(rows, S::ROWS);
                 while let Some((row, height)) = tiles.next() {
                     let row = block + row;
                     // Within the memory that the caller of `gemm` promises.
                     let a = self.a.wrapping_add(row * self.a_ld);
-                    let out = self
-                        .out
-                        .ptr
-                        .wrapping_add(p * self.out.panel_stride + row * self.out.row_stride);
+                    let out = self.out.ptr.wrapping_add(p * self.out.panel_stride + row * self.out.row_stride);
                     simd.call_rows(
                         height,
-                        Tile {
-                            a,
-                            a_ld: self.a_ld,
-                            depth,
-                            b: b.as_ptr(),
-                            out,
-                            out_ld: self.out.row_stride,
-                            epilogue,
-                        },
+                        Tile { a, a_ld: self.a_ld, depth, b: b.as_ptr(), out, out_ld: self.out.row_stride, epilogue },
                     );
                 }
             }

@@ -33,7 +33,7 @@ pub enum Isa {
     /// 8 lanes, register tiles of 6 x 16.
     #[cfg(target_arch = "x86_64")]
     Avx2(Avx2),
-    /// Plain Rust that the compiler turns into the vectors that the target always has.
+    /// 4 lanes, register tiles of 6 x 8; on aarch64 8 lanes and 6 x 16.
     Portable(Portable),
 }
 
@@ -58,17 +58,10 @@ impl std::fmt::Display for IsaError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             IsaError::Unknown { name } => {
-                write!(
-                    f,
-                    "unknown instruction set {name:?}: expected one of {}",
-                    NAMES.join(", ")
-                )
+                write!(f, "unknown instruction set {name:?}: expected one of {}", NAMES.join(", "))
             }
             IsaError::Unavailable { name } => {
-                write!(
-                    f,
-                    "this CPU cannot run the instruction set {name:?}: it has "
-                )?;
+                write!(f, "this CPU cannot run the instruction set {name:?}: it has ")?;
                 for (i, isa) in Isa::available().into_iter().enumerate() {
                     write!(f, "{}{}", if i == 0 { "" } else { ", " }, isa.name())?;
                 }
@@ -133,11 +126,7 @@ impl Isa {
             return Ok(isa);
         }
         let name = name.to_owned();
-        Err(if NAMES.contains(&name.as_str()) {
-            IsaError::Unavailable { name }
-        } else {
-            IsaError::Unknown { name }
-        })
+        Err(if NAMES.contains(&name.as_str()) { IsaError::Unavailable { name } } else { IsaError::Unknown { name } })
     }
 
     /// The instruction set that the environment variable [`ISA_VARIABLE`] names; the best one if it is absent or blank.
@@ -145,12 +134,15 @@ impl Isa {
     /// # Errors
     /// As [`Isa::from_name`].
     pub fn from_env() -> Result<Isa, IsaError> {
-        match std::env::var_os(ISA_VARIABLE) {
-            None => Ok(Isa::best()),
-            Some(value) => match value.to_string_lossy().trim() {
-                "" => Ok(Isa::best()),
-                name => Isa::from_name(name),
-            },
+        // What is not Unicode is no name either, and is refused with what can be shown of it.
+        let value = std::env::var_os(ISA_VARIABLE);
+        Isa::from_setting(value.as_deref().map(std::ffi::OsStr::to_string_lossy).as_deref())
+    }
+
+    pub(crate) fn from_setting(value: Option<&str>) -> Result<Isa, IsaError> {
+        match value.map(str::trim) {
+            None | Some("") => Ok(Isa::best()),
+            Some(name) => Isa::from_name(name),
         }
     }
 

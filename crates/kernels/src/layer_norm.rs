@@ -27,10 +27,7 @@ pub const LAYER_NORM_MAX_ABSOLUTE_ERROR: f64 = 4e-6;
 /// `x` and the residual must be valid for reads, and `out` for writes, of `rows` rows of `gamma.len()` values, and nothing
 /// else may write to them meanwhile. The result may be where x or the residual is, with the same `ld`, and must not
 /// overlap them otherwise.
-#[allow(
-    clippy::too_many_arguments,
-    reason = "three matrices, each with its stride"
-)]
+#[allow(clippy::too_many_arguments, reason = "three matrices, each with its stride")]
 pub unsafe fn layer_norm_rows(
     isa: Isa,
     x: *const f32,
@@ -44,23 +41,9 @@ pub unsafe fn layer_norm_rows(
     eps: f32,
 ) {
     if let Some(beta) = beta {
-        assert_eq!(
-            gamma.len(),
-            beta.len(),
-            "gamma and beta have a value per column"
-        );
+        assert_eq!(gamma.len(), beta.len(), "gamma and beta have a value per column");
     }
-    isa.run(LayerNorm {
-        x,
-        x_ld,
-        residual,
-        out,
-        out_ld,
-        rows,
-        gamma,
-        beta,
-        eps,
-    });
+    isa.run(LayerNorm { x, x_ld, residual, out, out_ld, rows, gamma, beta, eps });
 }
 
 struct LayerNorm<'a> {
@@ -84,18 +67,8 @@ impl SimdOp for LayerNorm<'_> {
             // SAFETY: the caller of `layer_norm_rows` promises the rows.
             unsafe {
                 let x = self.x.add(row * self.x_ld);
-                let residual = self
-                    .residual
-                    .map(|(residual, ld)| residual.wrapping_add(row * ld));
-                normalise(
-                    simd,
-                    x,
-                    residual,
-                    self.out.add(row * self.out_ld),
-                    self.gamma,
-                    self.beta,
-                    self.eps,
-                );
+                let residual = self.residual.map(|(residual, ld)| residual.wrapping_add(row * ld));
+                normalise(simd, x, residual, self.out.add(row * self.out_ld), self.gamma, self.beta, self.eps);
             }
         }
     }
@@ -176,10 +149,7 @@ unsafe fn normalise<S: Simd>(
     if tail > 0 {
         // SAFETY: see above; beta is as long as gamma.
         unsafe {
-            let value = simd.mul(
-                simd.sub(simd.load_part(out.add(at_tail), tail), mean),
-                scale,
-            );
+            let value = simd.mul(simd.sub(simd.load_part(out.add(at_tail), tail), mean), scale);
             let gamma = simd.load_part(gamma.as_ptr().add(at_tail), tail);
             let beta = match beta {
                 Some(beta) => simd.load_part(beta.as_ptr().add(at_tail), tail),

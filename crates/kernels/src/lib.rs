@@ -1,8 +1,8 @@
 //! The arithmetic of simile on slices and matrices of f32, and the threads that do it. Knows no model and no text.
 //!
 //! - [`Isa`] says what to compute with. It is chosen at run time and handed to every operation.
-//! - [`PackedMatrix`] and [`gemm`]: linear layers, with bias and [`Activation`] in the epilogue.
-//! - [`attention_head`], [`layer_norm_rows`], [`sum_rows`], [`softmax`]: what else an encoder layer needs.
+//! - [`PackedMatrix`] and [`gemm()`]: linear layers, with bias and [`Activation`] in the epilogue.
+//! - [`attention_head`], [`layer_norm_rows`], [`sum_rows`], [`softmax()`]: what else an encoder layer needs.
 //! - [`mean_pool`] and its kin, [`l2_normalize`], [`dot`], [`cosine`], [`squared_l2`]: what happens to its result.
 //! - [`AlignedVec`]: memory for all of it. [`ThreadPool`] and [`Team`]: parallel regions.
 //! - [`simd`]: how an operation is written once for every instruction set.
@@ -33,8 +33,7 @@ mod threads;
 mod tile;
 
 pub use activation::{
-    Activation, GELU_MAX_ABSOLUTE_ERROR, GELU_TANH_MAX_ERROR, SILU_MAX_ERROR,
-    TANH_MAX_ABSOLUTE_ERROR, activate,
+    Activation, GELU_MAX_ABSOLUTE_ERROR, GELU_TANH_MAX_ERROR, SILU_MAX_ERROR, TANH_MAX_ABSOLUTE_ERROR, activate,
 };
 pub use aligned::{ALIGNMENT, AlignedVec, MAPPED_BYTES};
 pub use attention::{ATTENTION_MAX_ERROR, Attention, AttentionScratch, attention_head};

@@ -18,26 +18,11 @@ pub(crate) const ROUND: f32 = 12_582_912.0;
 const ROUND_TO_EXPONENT: f32 = ROUND + 127.0;
 
 /// 2^f for |f| <= 1/2: the polynomial of degree 6 with the least greatest relative error, 1.9e-9 before rounding.
-const EXP2_POLYNOMIAL: [f32; 7] = [
-    1.0,
-    std::f32::consts::LN_2,
-    0.240_226_46,
-    0.055_503_286,
-    0.009_618_489,
-    0.001_339_993_1,
-    0.000_153_458_12,
-];
+const EXP2_POLYNOMIAL: [f32; 7] =
+    [1.0, std::f32::consts::LN_2, 0.240_226_46, 0.055_503_286, 0.009_618_489, 0.001_339_993_1, 0.000_153_458_12];
 
 /// e^f for |f| <= ln(2)/2: as above.
-const EXP_POLYNOMIAL: [f32; 7] = [
-    1.0,
-    1.0,
-    0.499_999_9,
-    0.166_664_2,
-    0.041_668_225,
-    0.008_374_816,
-    0.001_383_684_6,
-];
+const EXP_POLYNOMIAL: [f32; 7] = [1.0, 1.0, 0.499_999_9, 0.166_664_2, 0.041_668_225, 0.008_374_816, 0.001_383_684_6];
 
 /// ln 2 in two parts: the first has so few bits that its product with any exponent is exact.
 const LN_2_HIGH: f32 = 355.0 / 512.0;
@@ -45,11 +30,7 @@ const LN_2_LOW: f32 = -2.121_944_4e-4;
 
 /// `c[0] + c[1] x + ...`
 #[inline(always)]
-pub(crate) fn polynomial<S: Simd, const N: usize>(
-    simd: S,
-    coefficients: &[f32; N],
-    x: S::F32,
-) -> S::F32 {
+pub(crate) fn polynomial<S: Simd, const N: usize>(simd: S, coefficients: &[f32; N], x: S::F32) -> S::F32 {
     let mut sum = simd.splat(coefficients[N - 1]);
     for i in 1..N {
         sum = simd.mul_add(sum, x, simd.splat(coefficients[N - 1 - i]));
@@ -65,10 +46,7 @@ pub(crate) fn exp2_nonpositive<S: Simd>(simd: S, x: S::F32) -> S::F32 {
     let rounded = simd.add(x, simd.splat(ROUND_TO_EXPONENT));
     let fraction = simd.sub(x, simd.sub(rounded, simd.splat(ROUND_TO_EXPONENT)));
     // A product with the power, rather than a sum of exponents, keeps NaN.
-    simd.mul(
-        polynomial(simd, &EXP2_POLYNOMIAL, fraction),
-        simd.low_bits_to_exponent(rounded),
-    )
+    simd.mul(polynomial(simd, &EXP2_POLYNOMIAL, fraction), simd.low_bits_to_exponent(rounded))
 }
 
 /// e^x for any x: 0 far below 0, infinite from about 88.4 on, NaN for NaN.
@@ -81,8 +59,5 @@ pub(crate) fn exp<S: Simd>(simd: S, x: S::F32) -> S::F32 {
     let exponent = simd.sub(rounded, simd.splat(ROUND_TO_EXPONENT));
     let fraction = simd.mul_add(exponent, simd.splat(-LN_2_HIGH), x);
     let fraction = simd.mul_add(exponent, simd.splat(-LN_2_LOW), fraction);
-    simd.mul(
-        polynomial(simd, &EXP_POLYNOMIAL, fraction),
-        simd.low_bits_to_exponent(rounded),
-    )
+    simd.mul(polynomial(simd, &EXP_POLYNOMIAL, fraction), simd.low_bits_to_exponent(rounded))
 }

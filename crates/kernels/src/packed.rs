@@ -47,20 +47,10 @@ impl PackedMatrix {
                 for (i, row) in rows.chunks_exact_mut(k).enumerate().take(used) {
                     weight_row(p * width + i, row);
                 }
-                isa.run(PackPanel {
-                    rows: &rows[..used * k],
-                    k,
-                    panel,
-                });
+                isa.run(PackPanel { rows: &rows[..used * k], k, panel });
             }
         }
-        PackedMatrix {
-            isa,
-            n,
-            k,
-            panels,
-            bias: packed_bias,
-        }
+        PackedMatrix { isa, n, k, panels, bias: packed_bias }
     }
 
     /// Output rows of the layer: columns of its result.
@@ -92,10 +82,7 @@ impl PackedMatrix {
     #[inline(always)]
     pub(crate) fn panel(&self, p: usize) -> (&[f32], &[f32]) {
         let width = self.isa.panel_width();
-        (
-            &self.panels[p * self.k * width..][..self.k * width],
-            &self.bias[p * width..][..width],
-        )
+        (&self.panels[p * self.k * width..][..self.k * width], &self.bias[p * width..][..width])
     }
 }
 

@@ -13,14 +13,7 @@ use crate::simd::{Simd, SimdOp};
 /// If a row does not lie in the slice.
 pub fn sum_pool(isa: Isa, rows: &[f32], ld: usize, count: usize, out: &mut [f32]) {
     check(rows, ld, count, out);
-    isa.run(WeightedSum {
-        rows,
-        ld,
-        count,
-        out,
-        weights: Equal,
-        scale: 1.0,
-    });
+    isa.run(WeightedSum { rows, ld, count, out, weights: Equal, scale: 1.0 });
 }
 
 /// The mean of the rows: `pooling_mode_mean_tokens`.
@@ -29,14 +22,7 @@ pub fn sum_pool(isa: Isa, rows: &[f32], ld: usize, count: usize, out: &mut [f32]
 /// If there are no rows, or a row does not lie in the slice.
 pub fn mean_pool(isa: Isa, rows: &[f32], ld: usize, count: usize, out: &mut [f32]) {
     check_not_empty(rows, ld, count, out);
-    isa.run(WeightedSum {
-        rows,
-        ld,
-        count,
-        out,
-        weights: Equal,
-        scale: 1.0 / count as f32,
-    });
+    isa.run(WeightedSum { rows, ld, count, out, weights: Equal, scale: 1.0 / count as f32 });
 }
 
 /// The sum of the rows divided by the square root of their number: `pooling_mode_mean_sqrt_len_tokens`.
@@ -45,14 +31,7 @@ pub fn mean_pool(isa: Isa, rows: &[f32], ld: usize, count: usize, out: &mut [f32
 /// If there are no rows, or a row does not lie in the slice.
 pub fn mean_sqrt_len_pool(isa: Isa, rows: &[f32], ld: usize, count: usize, out: &mut [f32]) {
     check_not_empty(rows, ld, count, out);
-    isa.run(WeightedSum {
-        rows,
-        ld,
-        count,
-        out,
-        weights: Equal,
-        scale: 1.0 / (count as f32).sqrt(),
-    });
+    isa.run(WeightedSum { rows, ld, count, out, weights: Equal, scale: 1.0 / (count as f32).sqrt() });
 }
 
 /// The mean of the rows weighted by their positions 1, 2, ...: `pooling_mode_weightedmean_tokens`.
@@ -63,14 +42,7 @@ pub fn weighted_mean_pool(isa: Isa, rows: &[f32], ld: usize, count: usize, out: 
     check_not_empty(rows, ld, count, out);
     // Exact up to 5,792 rows, and rounded once beyond.
     let weights = (count as f64 * (count as f64 + 1.0) / 2.0) as f32;
-    isa.run(WeightedSum {
-        rows,
-        ld,
-        count,
-        out,
-        weights: Position,
-        scale: 1.0 / weights,
-    });
+    isa.run(WeightedSum { rows, ld, count, out, weights: Position, scale: 1.0 / weights });
 }
 
 /// The greatest value of each column: `pooling_mode_max_tokens`.
@@ -79,19 +51,11 @@ pub fn weighted_mean_pool(isa: Isa, rows: &[f32], ld: usize, count: usize, out: 
 /// If there are no rows, or a row does not lie in the slice.
 pub fn max_pool(isa: Isa, rows: &[f32], ld: usize, count: usize, out: &mut [f32]) {
     check_not_empty(rows, ld, count, out);
-    isa.run(Max {
-        rows,
-        ld,
-        count,
-        out,
-    });
+    isa.run(Max { rows, ld, count, out });
 }
 
 fn check(rows: &[f32], ld: usize, count: usize, out: &[f32]) {
-    let needed = count
-        .checked_sub(1)
-        .and_then(|last| last.checked_mul(ld))
-        .and_then(|at| at.checked_add(out.len()));
+    let needed = count.checked_sub(1).and_then(|last| last.checked_mul(ld)).and_then(|at| at.checked_add(out.len()));
     assert!(
         count == 0 || needed.is_some_and(|needed| needed <= rows.len()),
         "{count} rows of {} values, {ld} apart, do not lie in {} values",
@@ -154,8 +118,7 @@ impl<W: Weights> SimdOp for WeightedSum<'_, W> {
                 simd.write(out, simd.mul(sum, scale));
             } else {
                 for row in 0..self.count {
-                    let value =
-                        simd.read_part(&self.rows[row * self.ld + i * S::LANES..][..out.len()]);
+                    let value = simd.read_part(&self.rows[row * self.ld + i * S::LANES..][..out.len()]);
                     sum = self.weights.accumulate(simd, row, value, sum);
                 }
                 simd.write_part(out, simd.mul(sum, scale));
@@ -186,8 +149,7 @@ impl SimdOp for Max<'_> {
                 simd.write(out, greatest);
             } else {
                 for row in 0..self.count {
-                    let value =
-                        simd.read_part(&self.rows[row * self.ld + i * S::LANES..][..out.len()]);
+                    let value = simd.read_part(&self.rows[row * self.ld + i * S::LANES..][..out.len()]);
                     greatest = simd.max_propagating(greatest, value);
                 }
                 simd.write_part(out, greatest);

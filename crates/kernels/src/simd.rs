@@ -11,14 +11,15 @@
 //! Invariants of the implementations:
 //! - A value of a `Simd` type exists only on a processor that has its features, so its methods may be called freely.
 //! - Loads and stores of a part of a vector touch no memory outside that part.
-//! - Where one operand is NaN, [`Simd::min`] and [`Simd::max`] return the second one, as x86 does. Code that must not
-//!   hide a NaN puts the data second and the constant first, or uses [`Simd::max_propagating`].
+//! - [`Simd::min`] and [`Simd::max`] keep a NaN in their second operand; one in the first may be lost, as x86 loses it.
+//!   Code that must not hide a NaN puts the data second and the constant first, or uses [`Simd::max_propagating`].
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx2;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx512;
 pub(crate) mod portable;
+pub(crate) mod quad;
 
 /// An operation that can be compiled for any instruction set.
 pub trait SimdOp {
@@ -121,14 +122,7 @@ pub trait Simd: sealed::Sealed + Copy + Send + Sync + 'static {
     /// # Safety
     /// `from` must be valid for reads of `rows` rows (at most `LANES`) of `LANES` values, `to` for writes of `LANES` rows
     /// of `LANES` values, and the two must not overlap.
-    unsafe fn transpose(
-        self,
-        from: *const f32,
-        from_ld: usize,
-        rows: usize,
-        to: *mut f32,
-        to_ld: usize,
-    );
+    unsafe fn transpose(self, from: *const f32, from_ld: usize, rows: usize, to: *mut f32, to_ld: usize);
 
     /// Asks for the cache line at `at` soon. Any address is allowed.
     fn prefetch(self, at: *const f32);
@@ -151,10 +145,10 @@ pub trait Simd: sealed::Sealed + Copy + Send + Sync + 'static {
     /// `a * b + c`, rounded once where the instruction set can (AVX-512, AVX2, ARM) and twice where it cannot.
     fn mul_add(self, a: Self::F32, b: Self::F32, c: Self::F32) -> Self::F32;
 
-    /// The lesser of `a` and `b`; `b` if either is NaN.
+    /// The lesser of `a` and `b`; NaN if `b` is; `b` or NaN if only `a` is.
     fn min(self, a: Self::F32, b: Self::F32) -> Self::F32;
 
-    /// The greater of `a` and `b`; `b` if either is NaN.
+    /// The greater of `a` and `b`; NaN if `b` is; `b` or NaN if only `a` is.
     fn max(self, a: Self::F32, b: Self::F32) -> Self::F32;
 
     /// The greater of `a` and `b`; NaN if either is NaN.

@@ -34,10 +34,7 @@ impl SimdOp for Softmax<'_> {
         for chunk in chunks {
             greatest = simd.max(greatest, simd.read(chunk));
         }
-        greatest = simd.max(
-            greatest,
-            simd.first_lanes(simd.read_part(tail), tail.len(), greatest),
-        );
+        greatest = simd.max(greatest, simd.first_lanes(simd.read_part(tail), tail.len(), greatest));
         let greatest = simd.splat(simd.reduce_max(greatest));
 
         let mut sum = simd.splat(0.0);
@@ -50,10 +47,7 @@ impl SimdOp for Softmax<'_> {
         let tail = chunks.into_remainder();
         let exponential = exp(simd, simd.sub(simd.read_part(tail), greatest));
         simd.write_part(tail, exponential);
-        sum = simd.add(
-            sum,
-            simd.first_lanes(exponential, tail.len(), simd.splat(0.0)),
-        );
+        sum = simd.add(sum, simd.first_lanes(exponential, tail.len(), simd.splat(0.0)));
         let sum = simd.splat(simd.reduce_add(sum));
 
         let mut chunks = self.values.chunks_exact_mut(S::LANES);

@@ -9,6 +9,7 @@ mod isa;
 mod layer_norm;
 mod math;
 mod pooling;
+mod quad;
 mod reference;
 mod softmax;
 mod support;

@@ -100,11 +100,7 @@ impl ThreadPool {
         for worker in &workers {
             worker.thread().unpark();
         }
-        ThreadPool {
-            shared,
-            workers,
-            turn: Mutex::new(()),
-        }
+        ThreadPool { shared, workers, turn: Mutex::new(()) }
     }
 
     /// How many threads compute, the caller of [`ThreadPool::run`] included.
@@ -128,25 +124,14 @@ impl ThreadPool {
         shared.barrier.reset();
         let region: Region<'_> = f;
         // The lifetimes are dropped here: the workers use the pointer only while this function waits for them.
-        shared
-            .region
-            .store((&raw const region).cast_mut().cast(), Ordering::Relaxed);
+        shared.region.store((&raw const region).cast_mut().cast(), Ordering::Relaxed);
         shared.inside.store(self.workers.len(), Ordering::Relaxed);
         shared.begun.fetch_add(1, Ordering::SeqCst);
         shared.begin.open();
 
-        shared.call(
-            region,
-            Team {
-                barrier: Some(&shared.barrier),
-                rank: 0,
-                size: self.threads(),
-            },
-        );
+        shared.call(region, Team { barrier: Some(&shared.barrier), rank: 0, size: self.threads() });
 
-        shared
-            .end
-            .wait(|| shared.inside.load(Ordering::SeqCst) == 0);
+        shared.end.wait(|| shared.inside.load(Ordering::SeqCst) == 0);
         shared.region.store(null_mut(), Ordering::Relaxed);
         let panic = lock(&shared.panic).take();
         drop(turn);
@@ -169,9 +154,7 @@ impl Drop for ThreadPool {
 
 impl std::fmt::Debug for ThreadPool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ThreadPool")
-            .field("threads", &self.threads())
-            .finish_non_exhaustive()
+        f.debug_struct("ThreadPool").field("threads", &self.threads()).finish_non_exhaustive()
     }
 }
 
@@ -200,23 +183,14 @@ fn work(shared: &Shared, rank: usize, start: &AtomicUsize) {
     }
     let mut seen = 0;
     loop {
-        shared.begin.wait(|| {
-            shared.begun.load(Ordering::SeqCst) != seen || shared.shutdown.load(Ordering::SeqCst)
-        });
+        shared.begin.wait(|| shared.begun.load(Ordering::SeqCst) != seen || shared.shutdown.load(Ordering::SeqCst));
         if shared.begun.load(Ordering::SeqCst) == seen {
             return;
         }
         seen += 1;
         // SAFETY: `run` has stored a reference to the closure, and waits until `inside` is 0 before either goes.
         let region = unsafe { *shared.region.load(Ordering::Relaxed) };
-        shared.call(
-            region,
-            Team {
-                barrier: Some(&shared.barrier),
-                rank,
-                size,
-            },
-        );
+        shared.call(region, Team { barrier: Some(&shared.barrier), rank, size });
         if shared.inside.fetch_sub(1, Ordering::SeqCst) == 1 {
             shared.end.open();
         }
@@ -239,11 +213,7 @@ pub struct Team<'a> {
 impl Team<'_> {
     /// A team of one: its barrier waits for nobody.
     pub fn solo() -> Team<'static> {
-        Team {
-            barrier: None,
-            rank: 0,
-            size: 1,
-        }
+        Team { barrier: None, rank: 0, size: 1 }
     }
 
     /// This thread's number, from 0 to `size() - 1`.

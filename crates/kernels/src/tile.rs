@@ -58,9 +58,7 @@ impl<E: TileEpilogue> TileOp for Tile<E> {
                 let b0 = simd.load(b);
                 let b1 = simd.load(b.add(S::LANES));
                 for line in 0..(S::PANEL * size_of::<f32>()).div_ceil(CACHE_LINE) {
-                    simd.prefetch(b.wrapping_add(
-                        PREFETCH_STEPS * S::PANEL + line * CACHE_LINE / size_of::<f32>(),
-                    ));
+                    simd.prefetch(b.wrapping_add(PREFETCH_STEPS * S::PANEL + line * CACHE_LINE / size_of::<f32>()));
                 }
                 b = b.add(S::PANEL);
                 for (i, row) in tile.iter_mut().enumerate() {
@@ -89,12 +87,7 @@ impl RowTiles {
     #[inline(always)]
     pub fn new(rows: usize, tallest: usize) -> RowTiles {
         let tiles = rows.div_ceil(tallest).max(1);
-        RowTiles {
-            row: 0,
-            height: rows / tiles,
-            taller: rows % tiles,
-            rows,
-        }
+        RowTiles { row: 0, height: rows / tiles, taller: rows % tiles, rows }
     }
 
     /// The next tile's first row and height.
@@ -183,14 +176,8 @@ impl<F: Function> TileEpilogue for BiasThen<F> {
         for (i, row) in tile.iter().enumerate() {
             // SAFETY: the caller promises `ROWS` rows of C.
             unsafe {
-                simd.store(
-                    out.add(i * out_ld),
-                    self.function.apply(simd, simd.add(row[0], bias[0])),
-                );
-                simd.store(
-                    out.add(i * out_ld + S::LANES),
-                    self.function.apply(simd, simd.add(row[1], bias[1])),
-                );
+                simd.store(out.add(i * out_ld), self.function.apply(simd, simd.add(row[0], bias[0])));
+                simd.store(out.add(i * out_ld + S::LANES), self.function.apply(simd, simd.add(row[1], bias[1])));
             }
         }
     }

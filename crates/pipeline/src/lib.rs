@@ -27,7 +27,7 @@ pub use descriptor::{DescriptorOverrides, Matryoshka, ModelDescriptor, Origin, O
 pub use error::{LoadError, NonFinite, PipelineError};
 pub use model::TextModel;
 pub use options::{LoadOptions, Precision, Truncate, UnknownName};
-pub use plan::plan;
+pub use plan::{DEFAULT_BATCH_SIZE, plan};
 pub use registry::{RegistryEntry, registered, registry};
 pub use simile_encoder::Pooling;
 pub use template::{Rendered, Role, Template, Templates};

@@ -1,5 +1,9 @@
 //! Which texts go into one micro-batch.
 
+/// Most texts of one call in a micro-batch when neither the load nor the call says otherwise: the default of
+/// sentence-transformers' `encode`. It bounds memory and never changes a vector.
+pub const DEFAULT_BATCH_SIZE: usize = 32;
+
 /// Cuts texts into micro-batches: indices into `lengths`, longest first, ties by index.
 ///
 /// A batch holds at most `batch_size` texts (0 counts as 1) and at most `budget` of estimated work, where `cost` gives

@@ -21,10 +21,7 @@ const NAMES: TensorNames = TensorNames {
     position_embeddings: Some("embeddings.position_embeddings.weight"),
     token_type_embeddings: Some("embeddings.token_type_embeddings.weight"),
     embeddings_norm: "embeddings.LayerNorm",
-    norm: &[
-        NormNames { weight: "weight", bias: "bias" },
-        NormNames { weight: "gamma", bias: "beta" },
-    ],
+    norm: &[NormNames { weight: "weight", bias: "bias" }, NormNames { weight: "gamma", bias: "beta" }],
     layer: LayerNames {
         query: "encoder.layer.{}.attention.self.query",
         key: "encoder.layer.{}.attention.self.key",

@@ -46,10 +46,7 @@ pub fn parse_config(json: &Value) -> Result<Architecture, ConfigError> {
             refuse_jina_bert(&config)?;
             bert::parse(&config)
         }
-        other => Err(ConfigError::UnknownModelType {
-            value: other.to_owned(),
-            supported: SUPPORTED_MODEL_TYPES,
-        }),
+        other => Err(ConfigError::UnknownModelType { value: other.to_owned(), supported: SUPPORTED_MODEL_TYPES }),
     }
 }
 
@@ -66,11 +63,9 @@ fn refuse_jina_bert(config: &Config<'_>) -> Result<(), ConfigError> {
             .map(|class| format!("auto_map names {class}"))
     };
     match evidence {
-        Some(evidence) => Err(ConfigError::UnsupportedFamily {
-            family: "JinaBert",
-            evidence,
-            supported: SUPPORTED_MODEL_TYPES,
-        }),
+        Some(evidence) => {
+            Err(ConfigError::UnsupportedFamily { family: "JinaBert", evidence, supported: SUPPORTED_MODEL_TYPES })
+        }
         None => Ok(()),
     }
 }

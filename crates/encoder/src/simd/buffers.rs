@@ -1,10 +1,11 @@
 //! The executor's memory: what the sequences of a batch need, and what a thread needs for itself.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use simile_kernels::{AlignedVec, AttentionScratch};
 
 use super::dims::Dims;
+use super::profile::Clock;
 use super::sequences::Sequences;
 
 /// Activations of a batch. `tokens` rows each, unless said otherwise.
@@ -83,6 +84,8 @@ pub(crate) struct ThreadBuffers {
     pub(super) row: AlignedVec,
     /// K^T and a block of scores.
     pub(super) attention: AttentionScratch,
+    /// Time at barriers in the pass that runs or ran last.
+    pub(super) waited: Duration,
     pub(crate) clock: Clock,
 }
 
@@ -107,80 +110,4 @@ impl ThreadBuffers {
 fn room(buffer: &mut AlignedVec, len: usize) -> *mut f32 {
     buffer.grow(len);
     buffer.as_mut_ptr()
-}
-
-/// Parts of a forward pass that are measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stage {
-    Embed,
-    Qkv,
-    Attention,
-    Output,
-    Up,
-    Down,
-    Norm,
-    Wait,
-}
-
-impl Stage {
-    pub(crate) const ALL: [Stage; 8] = [
-        Stage::Embed,
-        Stage::Qkv,
-        Stage::Attention,
-        Stage::Output,
-        Stage::Up,
-        Stage::Down,
-        Stage::Norm,
-        Stage::Wait,
-    ];
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Stage::Embed => "embed",
-            Stage::Qkv => "qkv",
-            Stage::Attention => "attention",
-            Stage::Output => "output projection",
-            Stage::Up => "feed-forward up",
-            Stage::Down => "feed-forward down",
-            Stage::Norm => "norm",
-            Stage::Wait => "wait",
-        }
-    }
-}
-
-/// A stopwatch for stages; off unless someone asks.
-#[derive(Default)]
-pub(crate) struct Clock {
-    last: Option<Instant>,
-    totals: [Duration; Stage::ALL.len()],
-    enabled: bool,
-}
-
-impl Clock {
-    pub(crate) fn enable(&mut self, on: bool) {
-        self.enabled = on;
-    }
-
-    /// Starts to measure: what follows belongs to the next [`tick`](Self::tick).
-    #[inline]
-    pub(super) fn start(&mut self) {
-        if self.enabled {
-            self.last = Some(Instant::now());
-        }
-    }
-
-    /// Books the time since the last tick to `stage`.
-    #[inline]
-    pub(super) fn tick(&mut self, stage: Stage) {
-        if self.enabled {
-            let now = Instant::now();
-            if let Some(last) = self.last.replace(now) {
-                self.totals[stage as usize] += now - last;
-            }
-        }
-    }
-
-    pub(crate) fn take(&mut self) -> [Duration; Stage::ALL.len()] {
-        std::mem::take(&mut self.totals)
-    }
 }

@@ -12,16 +12,18 @@
 //! because these depend on sizes alone, so all meet at the same barriers.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use simile_kernels::{
     Attention, Epilogue, PackedMatrix, PanelOutput, Team, attention_head, gemm, layer_norm_rows, sum_rows,
 };
 
-use super::buffers::{BatchView, Stage, ThreadBuffers};
+use super::buffers::{BatchView, ThreadBuffers};
+use super::profile::Stage;
 use super::sequences::{Sequences, by_sequence};
 use super::share::{Span, units};
-use super::{LayerWeights, NormWeights, SimdEncoder};
+use super::{LayerWeights, NormWeights, Work};
 
 /// Rows that go through the feed-forward part together: its middle (192 x 1,536 floats, 1.2 MB for MiniLM) then stays in the
 /// second-level cache. 48 to 384 measured alike.
@@ -33,12 +35,10 @@ const ROWS_PER_RANK: usize = 32;
 
 /// What all ranks of a pass have in common.
 pub(super) struct Pass<'a> {
-    pub encoder: &'a SimdEncoder,
+    pub work: &'a Work<'a>,
     pub team: Team<'a>,
     pub sequences: &'a Sequences<'a>,
     pub view: BatchView,
-    /// `[rows of all sequences of the batch][hidden_stride]`
-    pub output: *mut f32,
 }
 
 /// Rows that a step works on.
@@ -67,25 +67,20 @@ impl Pass<'_> {
     /// Runs all layers and writes the asked rows to the output. False when it was stopped.
     ///
     /// # Safety
-    /// The view has room for the pass's sequences and, in a team, for [`shared_rows`]; `output` for the rows of its sequences. Every
+    /// The view has room for the pass's sequences and, in a team, for [`shared_rows`]; the work's output for the rows of its sequences. Every
     /// rank of the team calls this with the same pass; nobody else uses the view or those rows of the output.
-    pub(super) unsafe fn run(
-        &self,
-        thread: &mut ThreadBuffers,
-        checkpoint: &dyn Fn(),
-        stopped: &AtomicBool,
-    ) -> bool {
+    pub(super) unsafe fn run(&self, thread: &mut ThreadBuffers) -> bool {
         let tokens = self.sequences.tokens();
         // SAFETY: `split` gives each rank its own rows.
         unsafe { self.embed(self.team.split(tokens), thread) };
-        let last = self.encoder.layers.len() - 1;
-        for (index, layer) in self.encoder.layers.iter().enumerate() {
+        let last = self.work.encoder.layers.len() - 1;
+        for (index, layer) in self.work.encoder.layers.iter().enumerate() {
             // One rank asks for the team. The next question comes behind at least two barriers, so all ranks have read this answer.
             if self.team.rank() == 0 {
-                checkpoint();
+                self.work.ask();
             }
             self.wait(thread);
-            if stopped.load(Ordering::Relaxed) {
+            if self.work.stopped.load(Ordering::Relaxed) {
                 return false;
             }
             // SAFETY: all ranks are here, behind the barrier, with the same layer.
@@ -96,14 +91,16 @@ impl Pass<'_> {
 
     fn wait(&self, thread: &mut ThreadBuffers) {
         if self.team.size() > 1 {
+            let start = Instant::now();
             self.team.barrier();
+            thread.waited += start.elapsed();
             thread.clock.tick(Stage::Wait);
         }
     }
 
     /// Hidden state 0 of `rows`.
     unsafe fn embed(&self, rows: Range<usize>, thread: &mut ThreadBuffers) {
-        let encoder = self.encoder;
+        let encoder = self.work.encoder;
         let (width, hidden) = (encoder.dims.hidden, self.hidden());
         thread.row.grow(width);
         for (i, offsets) in by_sequence(&self.sequences.all, rows.clone()) {
@@ -137,7 +134,7 @@ impl Pass<'_> {
             for i in self.team.split(self.sequences.outputs()) {
                 let from = hidden.row(self.sequences.picked_row(i));
                 // SAFETY: row i of `picked` is this rank's, and the buffers are different.
-                unsafe { std::ptr::copy_nonoverlapping(from, picked.row(i), self.encoder.dims.hidden) };
+                unsafe { std::ptr::copy_nonoverlapping(from, picked.row(i), self.work.encoder.dims.hidden) };
             }
             self.wait(thread);
             (picked, &self.sequences.last)
@@ -168,7 +165,7 @@ impl Pass<'_> {
 
     /// Attention of this rank's units.
     unsafe fn attention(&self, spans: &[Span], tokens: usize, thread: &mut ThreadBuffers) {
-        let encoder = self.encoder;
+        let encoder = self.work.encoder;
         let dims = &encoder.dims;
         for unit in units(spans, dims.heads, self.team.rank(), self.team.size()) {
             let span = &spans[unit.span];
@@ -202,7 +199,7 @@ impl Pass<'_> {
         last: bool,
         thread: &mut ThreadBuffers,
     ) {
-        let dims = &self.encoder.dims;
+        let dims = &self.work.encoder.dims;
         let size = block_size(rows.len());
         let (middle, output) = thread.block(dims, size);
         let middle = Matrix { ptr: middle, stride: dims.middle_stride };
@@ -240,7 +237,7 @@ impl Pass<'_> {
         last: bool,
         thread: &mut ThreadBuffers,
     ) {
-        let dims = &self.encoder.dims;
+        let dims = &self.work.encoder.dims;
         let middle = Matrix { ptr: self.view.middle, stride: dims.middle_stride };
         let output = Matrix { ptr: self.view.output, stride: dims.hidden_stride };
         let own = self.team.split(rows);
@@ -275,14 +272,14 @@ impl Pass<'_> {
         };
         let out = PanelOutput { ptr: out.ptr.wrapping_add(rows.start * out.row_stride), ..out };
         // SAFETY: the caller's buffers have room; rows or panels are this rank's.
-        unsafe { gemm(self.encoder.isa, x.row(rows.start), x.stride, rows.len(), weights, panels, out, epilogue) };
+        unsafe { gemm(self.work.encoder.isa, x.row(rows.start), x.stride, rows.len(), weights, panels, out, epilogue) };
     }
 
     /// A whole linear layer on `rows` rows of `x`, row-major.
     unsafe fn all_panels(&self, weights: &PackedMatrix, x: Matrix, rows: usize, out: Matrix, epilogue: Epilogue) {
-        let out = row_major(out, self.encoder.dims.panel);
+        let out = row_major(out, self.work.encoder.dims.panel);
         // SAFETY: the caller's buffers have room and are its own.
-        unsafe { gemm(self.encoder.isa, x.ptr, x.stride, rows, weights, 0..weights.panels(), out, epilogue) };
+        unsafe { gemm(self.work.encoder.isa, x.ptr, x.stride, rows, weights, 0..weights.panels(), out, epilogue) };
     }
 
     /// `out = norm(x + residual)` for `rows`.
@@ -292,7 +289,7 @@ impl Pass<'_> {
         // SAFETY: the caller's buffers have room and the rows are its own.
         unsafe {
             layer_norm_rows(
-                self.encoder.isa,
+                self.work.encoder.isa,
                 x_row,
                 x.stride,
                 residual,
@@ -308,7 +305,7 @@ impl Pass<'_> {
 
     /// Copies finished `rows` of `x` to their places in the output.
     unsafe fn store(&self, x: Matrix, rows: Range<usize>) {
-        let output = Matrix { ptr: self.output, stride: x.stride };
+        let output = Matrix { ptr: self.work.output, stride: x.stride };
         for (i, offsets) in by_sequence(&self.sequences.last, rows) {
             let from = x.row(self.sequences.last[i].first_query + offsets.start);
             let to = output.row(self.sequences.output_row(i) + offsets.start);
@@ -318,28 +315,34 @@ impl Pass<'_> {
     }
 
     fn activation(&self) -> Epilogue {
-        Epilogue::BiasActivation(self.encoder.activation)
+        Epilogue::BiasActivation(self.work.encoder.activation)
     }
 
     fn hidden(&self) -> Matrix {
-        Matrix { ptr: self.view.hidden, stride: self.encoder.dims.hidden_stride }
+        Matrix { ptr: self.view.hidden, stride: self.work.encoder.dims.hidden_stride }
     }
 
     fn context(&self) -> Matrix {
-        Matrix { ptr: self.view.context, stride: self.encoder.dims.heads_stride }
+        Matrix { ptr: self.view.context, stride: self.work.encoder.dims.heads_stride }
     }
 
     fn query_out(&self) -> PanelOutput {
-        row_major(Matrix { ptr: self.view.query, stride: self.encoder.dims.heads_stride }, self.encoder.dims.panel)
+        row_major(
+            Matrix { ptr: self.view.query, stride: self.work.encoder.dims.heads_stride },
+            self.work.encoder.dims.panel,
+        )
     }
 
     fn key_out(&self) -> PanelOutput {
-        row_major(Matrix { ptr: self.view.key, stride: self.encoder.dims.heads_stride }, self.encoder.dims.panel)
+        row_major(
+            Matrix { ptr: self.view.key, stride: self.work.encoder.dims.heads_stride },
+            self.work.encoder.dims.panel,
+        )
     }
 
     /// Values come out panel by panel, as the attention reads them.
     fn value_out(&self, tokens: usize) -> PanelOutput {
-        let panel = self.encoder.dims.panel;
+        let panel = self.work.encoder.dims.panel;
         PanelOutput { ptr: self.view.value, panel_stride: tokens * panel, row_stride: panel }
     }
 }

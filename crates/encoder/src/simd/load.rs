@@ -90,13 +90,7 @@ struct Packer<'a> {
 
 impl Packer<'_> {
     /// A linear layer as it is.
-    fn linear(
-        &self,
-        entry: &str,
-        layer: usize,
-        outputs: usize,
-        inputs: usize,
-    ) -> Result<PackedMatrix, WeightsError> {
+    fn linear(&self, entry: &str, layer: usize, outputs: usize, inputs: usize) -> Result<PackedMatrix, WeightsError> {
         let LinearTensors { weight, bias } = self.resolver.linear(entry, layer, outputs, inputs)?;
         let bias = bias.to_vec()?;
         pack(self.isa, outputs, inputs, &bias, &weight, |j, row| weight.read(j * inputs, row))

@@ -1,7 +1,7 @@
 //! The simd executor: any [`EncoderSpec`](crate::spec::EncoderSpec) on the CPU, with the kernels crate's arithmetic.
 //!
 //! # What happens to a batch
-//! [`plan`] shares it out (whole sequences to threads, or everything to the team); [`layer`] is one pass through all layers for a team
+//! `plan.rs` shares it out (whole sequences to threads, or everything to the team); `layer.rs` is one pass through all layers for a team
 //! of any size, of which a team of one needs no barrier; rows of the last layer that nobody reads are not computed.
 //!
 //! # Invariants
@@ -19,23 +19,27 @@ mod dims;
 mod layer;
 mod load;
 mod plan;
+pub(crate) mod profile;
 mod sequences;
 mod share;
+pub(crate) mod team;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-use simile_kernels::{Activation, AlignedVec, Isa, PackedMatrix, Team};
+use simile_kernels::{Activation, AlignedVec, Isa, PackedMatrix, Team, ThreadPool};
 
 use crate::weights::EmbeddingTable;
 use crate::{
-    Context, EncodeError, Encoder, EncoderInput, Flow, Hidden, InputLimits, LoadError, Rows, Weights, parse_config,
+    Context, EncodeError, Encoder, EncoderInput, Flow, Hidden, InputLimits, LoadError, Rows, Scratch, Weights,
+    parse_config,
 };
 use dims::Dims;
 use layer::Pass;
 pub use load::load;
-use plan::{Plan, plan};
+use plan::{Plan, groups, plan};
 use sequences::{Sequences, Starts};
 
 /// Parses `config`, opens the weights in `dir` and packs them for `isa`.
@@ -147,61 +151,86 @@ impl SimdEncoder {
     ) -> bool {
         let threads = ctx.pool.threads();
         ctx.scratch.reserve(threads);
-        let stopped = AtomicBool::new(false);
-        let checkpoint = || {
-            if !stopped.load(Ordering::Relaxed) && (ctx.checkpoint)() == Flow::Stop {
-                stopped.store(true, Ordering::Relaxed);
-            }
+        let work = Work {
+            encoder: self,
+            batch,
+            rows,
+            starts,
+            output: output.as_mut_ptr(),
+            checkpoint: ctx.checkpoint,
+            stopped: AtomicBool::new(false),
         };
-        let scratch = &*ctx.scratch;
-        let output = Output(output.as_mut_ptr());
-        match plan(batch.lengths, |length| self.flops(length), threads) {
-            Plan::Groups(groups) => {
-                let next = AtomicUsize::new(0);
-                ctx.pool.run(&|team| {
-                    let mut buffers = lock(&scratch.batches[team.rank()]);
-                    let mut thread = lock(&scratch.threads[team.rank()]);
-                    thread.clock.start();
-                    while let Some(group) = groups.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        let sequences = Sequences::new(batch, rows, starts, group.iter().copied());
-                        let view = buffers.view(&self.dims, &sequences, 0);
-                        let output = output.pointer();
-                        let pass = Pass { encoder: self, team: Team::solo(), sequences: &sequences, view, output };
-                        // SAFETY: the view has room for the group, and the group's rows of the output are nobody else's.
-                        if !unsafe { pass.run(&mut thread, &checkpoint, &stopped) } {
-                            break;
-                        }
-                    }
-                });
+        let cost = |length| self.flops(length);
+        match plan(batch.lengths, cost, threads) {
+            Plan::Team if ctx.scratch.team_allowed() => {
+                let start = Instant::now();
+                let waited = work.run_team(ctx.pool, ctx.scratch);
+                ctx.scratch.team.note(start.elapsed(), waited, threads);
             }
-            Plan::Team => {
-                let sequences = Sequences::new(batch, rows, starts, 0..batch.sequences());
-                let shared = layer::shared_rows(&sequences, threads);
-                let view = lock(&scratch.batches[0]).view(&self.dims, &sequences, shared);
-                ctx.pool.run(&|team| {
-                    let mut thread = lock(&scratch.threads[team.rank()]);
-                    thread.clock.start();
-                    let pass = Pass { encoder: self, team, sequences: &sequences, view, output: output.pointer() };
-                    // SAFETY: the view has room for the batch; every rank runs the same pass.
-                    unsafe { pass.run(&mut thread, &checkpoint, &stopped) };
-                });
-            }
+            Plan::Team => work.run_groups(&groups(batch.lengths, cost, threads), ctx.pool, ctx.scratch),
+            Plan::Groups(groups) => work.run_groups(&groups, ctx.pool, ctx.scratch),
         }
-        !stopped.load(Ordering::Relaxed)
+        !work.stopped.into_inner()
     }
 }
 
-/// The rows of a batch's result, which ranks write in disjoint parts.
-#[derive(Clone, Copy)]
-struct Output(*mut f32);
+/// A batch being computed, as all threads see it.
+struct Work<'a> {
+    encoder: &'a SimdEncoder,
+    batch: &'a EncoderInput<'a>,
+    rows: Rows,
+    starts: &'a Starts,
+    /// `[rows of all sequences][hidden_stride]`; ranks write disjoint rows.
+    output: *mut f32,
+    checkpoint: &'a (dyn Fn() -> Flow + Sync),
+    stopped: AtomicBool,
+}
 
-// SAFETY: only an address; who writes what through it is decided in layer.rs.
-unsafe impl Sync for Output {}
+// SAFETY: the pointer is only an address, and layer.rs decides who writes what through it; everything else is Sync by itself.
+unsafe impl Sync for Work<'_> {}
 
-impl Output {
-    /// A method, so that closures capture the whole and not the pointer.
-    fn pointer(&self) -> *mut f32 {
-        self.0
+impl Work<'_> {
+    /// Each thread takes groups and brings them through all layers, without a barrier. One group needs no other thread.
+    fn run_groups(&self, groups: &[Vec<usize>], pool: &ThreadPool, scratch: &Scratch) {
+        let next = AtomicUsize::new(0);
+        let take = |team: Team<'_>| {
+            let mut buffers = lock(&scratch.batches[team.rank()]);
+            let mut thread = lock(&scratch.threads[team.rank()]);
+            thread.clock.start();
+            while let Some(group) = groups.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let sequences = Sequences::new(self.batch, self.rows, self.starts, group.iter().copied());
+                let view = buffers.view(&self.encoder.dims, &sequences, 0);
+                let pass = Pass { work: self, team: Team::solo(), sequences: &sequences, view };
+                // SAFETY: the view has room for the group, and the group's rows of the output are nobody else's.
+                if !unsafe { pass.run(&mut thread) } {
+                    break;
+                }
+            }
+        };
+        if groups.len() == 1 { take(Team::solo()) } else { pool.run(&take) }
+    }
+
+    /// All threads work on the whole batch together. Returns how long the calling one waited for others.
+    fn run_team(&self, pool: &ThreadPool, scratch: &Scratch) -> Duration {
+        let sequences = Sequences::new(self.batch, self.rows, self.starts, 0..self.batch.sequences());
+        let shared = layer::shared_rows(&sequences, pool.threads());
+        let view = lock(&scratch.batches[0]).view(&self.encoder.dims, &sequences, shared);
+        pool.run(&|team| {
+            let mut thread = lock(&scratch.threads[team.rank()]);
+            thread.clock.start();
+            thread.waited = Duration::ZERO;
+            let pass = Pass { work: self, team, sequences: &sequences, view };
+            // SAFETY: the view has room for the batch; every rank runs the same pass.
+            unsafe { pass.run(&mut thread) };
+        });
+        lock(&scratch.threads[0]).waited
+    }
+
+    /// Asks whether to go on. After one stop nobody asks again.
+    fn ask(&self) {
+        if !self.stopped.load(Ordering::Relaxed) && (self.checkpoint)() == Flow::Stop {
+            self.stopped.store(true, Ordering::Relaxed);
+        }
     }
 }
 

@@ -33,14 +33,20 @@ pub(super) fn plan(lengths: &[usize], cost: impl Fn(usize) -> u64, threads: usiz
     if threads > 1 && (lengths.len() < threads || tokens < threads * TEAM_TOKENS) {
         return Plan::Team;
     }
-    let rounds = tokens.div_ceil(threads * GROUP_TOKENS).max(1);
-    let groups = balanced(lengths, &cost, (threads * rounds).min(lengths.len()));
+    let groups = groups(lengths, &cost, threads);
     let costs: Vec<u64> = groups.iter().map(|group| group.iter().map(|&i| cost(lengths[i])).sum()).collect();
     let ideal = costs.iter().sum::<u64>() / threads as u64;
     if threads > 1 && makespan(&costs, threads) * 100 > ideal * SLACK_PERCENT {
         return Plan::Team;
     }
     Plan::Groups(groups)
+}
+
+/// Balanced groups for `threads` threads, the costliest first.
+pub(super) fn groups(lengths: &[usize], cost: impl Fn(usize) -> u64, threads: usize) -> Vec<Vec<usize>> {
+    let tokens: usize = lengths.iter().sum();
+    let rounds = tokens.div_ceil(threads * GROUP_TOKENS).max(1);
+    balanced(lengths, &cost, (threads * rounds).min(lengths.len()))
 }
 
 /// Longest processing time first: each sequence, the costliest first, goes to the group with the least work. Ties by index.
@@ -82,7 +88,7 @@ mod tests {
         (length * 2000 + length * length) as u64
     }
 
-    fn groups(lengths: &[usize], threads: usize) -> Vec<Vec<usize>> {
+    fn planned(lengths: &[usize], threads: usize) -> Vec<Vec<usize>> {
         match plan(lengths, cost, threads) {
             Plan::Groups(groups) => groups,
             Plan::Team => panic!("{} sequences on {threads} threads: expected groups", lengths.len()),
@@ -93,7 +99,7 @@ mod tests {
     fn every_sequence_is_in_exactly_one_group() {
         for threads in [1, 2, 3, 4, 7, 16] {
             let lengths: Vec<usize> = (0..200).map(|i| 1 + (i * 37) % 256).collect();
-            let mut all = groups(&lengths, threads).concat();
+            let mut all = planned(&lengths, threads).concat();
             all.sort_unstable();
             assert_eq!(all, (0..200).collect::<Vec<_>>(), "{threads} threads");
         }
@@ -103,7 +109,7 @@ mod tests {
     fn groups_are_balanced_and_of_bounded_size() {
         for threads in [1, 2, 4, 7] {
             let lengths: Vec<usize> = (0..300).map(|i| 5 + (i * 91) % 250).collect();
-            let groups = groups(&lengths, threads);
+            let groups = planned(&lengths, threads);
             assert_eq!(groups.len() % threads, 0, "{threads} threads, {} groups", groups.len());
             let tokens: Vec<usize> = groups.iter().map(|group| group.iter().map(|&i| lengths[i]).sum()).collect();
             assert!(tokens.iter().all(|&tokens| tokens <= GROUP_TOKENS + 256), "{threads} threads: {tokens:?}");
@@ -115,11 +121,11 @@ mod tests {
     #[test]
     fn the_team_works_together_when_threads_would_be_idle() {
         let cases: [(&[usize], usize); 5] = [
-            (&[12], 2),                    // one short text
-            (&[256], 2),                   // one long text
-            (&[256, 12, 12, 12], 2),       // one that outweighs the others
-            (&[100, 100, 100], 2),         // three for two
-            (&[12, 12, 12, 12], 2),        // too few tokens to read the weights twice
+            (&[12], 2),              // one short text
+            (&[256], 2),             // one long text
+            (&[256, 12, 12, 12], 2), // one that outweighs the others
+            (&[100, 100, 100], 2),   // three for two
+            (&[12, 12, 12, 12], 2),  // too few tokens to read the weights twice
         ];
         for (lengths, threads) in cases {
             assert_eq!(plan(lengths, cost, threads), Plan::Team, "{lengths:?} on {threads} threads");

@@ -59,11 +59,8 @@ impl TensorFile {
 fn check(path: &Path, bytes: &[u8]) -> Result<(usize, Metadata), WeightsError> {
     recognise(path, bytes)?;
     let damaged = |reason: String| WeightsError::Damaged { path: path.to_path_buf(), reason };
-    let truncated = |expected: u64| WeightsError::Truncated {
-        path: path.to_path_buf(),
-        actual: bytes.len() as u64,
-        expected,
-    };
+    let truncated =
+        |expected: u64| WeightsError::Truncated { path: path.to_path_buf(), actual: bytes.len() as u64, expected };
     let Some(field) = bytes.first_chunk::<LENGTH_BYTES>() else {
         return Err(damaged(format!("{} bytes are too few for a header", bytes.len())));
     };

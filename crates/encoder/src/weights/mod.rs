@@ -155,9 +155,7 @@ fn shards(index: &Path) -> Result<Vec<PathBuf>, WeightsError> {
     let folder = index.parent().unwrap_or(Path::new("."));
     let paths: Vec<PathBuf> = names.into_iter().map(|name| folder.join(name)).collect();
     match paths.iter().find(|path| !path.exists()) {
-        Some(shard) => {
-            Err(WeightsError::MissingShard { shard: shard.clone(), index: index.to_path_buf() })
-        }
+        Some(shard) => Err(WeightsError::MissingShard { shard: shard.clone(), index: index.to_path_buf() }),
         None => Ok(paths),
     }
 }

@@ -80,8 +80,7 @@ impl<'a> Resolver<'a> {
     pub fn norm(&self, entry: &str, layer: usize, width: usize) -> Result<NormTensors<'a>, WeightsError> {
         let entry = LayerNames::of(entry, layer);
         let one = |suffixes: Vec<&str>| -> Result<Tensor<'a>, WeightsError> {
-            let spelt: Vec<String> =
-                suffixes.iter().map(|suffix| format!("{}{entry}.{suffix}", self.prefix)).collect();
+            let spelt: Vec<String> = suffixes.iter().map(|suffix| format!("{}{entry}.{suffix}", self.prefix)).collect();
             let mut found = spelt.iter().filter_map(|name| self.weights.get(name));
             let Some(tensor) = found.next() else {
                 return Err(self.weights.missing(spelt));

@@ -121,11 +121,7 @@ impl<'a> Tensor<'a> {
             // SAFETY: the mapping is a shared, read-only view of a file, so dropped pages are read again from the file with the
             // same contents; nothing is ever written through it.
             let advised = unsafe {
-                self.map.unchecked_advise_range(
-                    memmap2::UncheckedAdvice::DontNeed,
-                    self.range.start,
-                    self.range.len(),
-                )
+                self.map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, self.range.start, self.range.len())
             };
             // A refusal costs memory, not correctness.
             drop(advised);

@@ -91,7 +91,10 @@ fn values_that_would_change_the_result_are_refused_by_name() {
         let mut changes = json!({});
         changes[key] = value.clone();
         let error = parse_config(&with(changes)).unwrap_err();
-        assert!(matches!(error, ConfigError::Unsupported { key: named, .. } if named == key), "{key} = {value}: {error:?}");
+        assert!(
+            matches!(error, ConfigError::Unsupported { key: named, .. } if named == key),
+            "{key} = {value}: {error:?}"
+        );
         let message = error.to_string();
         for part in [key, &value.to_string(), allowed] {
             assert!(message.contains(part), "{key} = {value}: {message:?} does not say {part:?}");

@@ -2,14 +2,21 @@
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
-use simile_encoder::{EncodeError, Flow, Rows};
+use simile_encoder::{EncodeError, Flow, Rows, Teamwork};
 use simile_kernels::Isa;
 
 use crate::models::Random;
 use crate::run::{Batch, Machine, load, sequences, states};
 
 const THREADS: [usize; 5] = [1, 2, 3, 4, 7];
+
+/// Numbers of threads, and whether they may work together.
+fn ways() -> Vec<(usize, Teamwork)> {
+    let together = THREADS.map(|threads| (threads, Teamwork::Always));
+    together.into_iter().chain([(2, Teamwork::Never), (4, Teamwork::Adaptive)]).collect()
+}
 
 /// Two heads of one panel and three of two, by instruction set; a middle that is no multiple of a panel.
 fn model() -> Random {
@@ -30,10 +37,13 @@ fn a_sequence_has_the_same_bytes_in_any_company_on_any_number_of_threads() {
     for isa in Isa::available() {
         let encoder = load(isa, dir.path());
         let mut one = Machine::new(1);
-        let alone: Vec<_> =
-            ids.iter().map(|ids| one.run(&*encoder, &Batch::of(std::slice::from_ref(ids)), Rows::All).remove(0)).collect();
-        for threads in THREADS {
+        let alone: Vec<_> = ids
+            .iter()
+            .map(|ids| one.run(&*encoder, &Batch::of(std::slice::from_ref(ids)), Rows::All).remove(0))
+            .collect();
+        for (threads, teamwork) in ways() {
             let mut machine = Machine::new(threads);
+            machine.scratch.set_teamwork(teamwork);
             let mut orders: Vec<(&str, Vec<usize>)> = vec![
                 ("in order", (0..ids.len()).collect()),
                 ("reversed", (0..ids.len()).rev().collect()),
@@ -47,7 +57,9 @@ fn a_sequence_has_the_same_bytes_in_any_company_on_any_number_of_threads() {
                 let result = machine.run(&*encoder, &Batch::of(&batch), Rows::All);
                 for (&i, rows) in order.iter().zip(&result) {
                     if rows != &alone[i] {
-                        failures.push(format!("{}, {threads} threads, {what}: length {}", isa.name(), LENGTHS[i]));
+                        let length = LENGTHS[i];
+                        failures
+                            .push(format!("{}, {threads} threads, team {teamwork:?}, {what}: {length}", isa.name()));
                     }
                 }
             }
@@ -65,8 +77,9 @@ fn a_last_layer_that_computes_one_row_has_the_bytes_of_that_row() {
     for isa in Isa::available() {
         let encoder = load(isa, dir.path());
         let all = Machine::new(1).run(&*encoder, &Batch::of(&ids), Rows::All);
-        for threads in THREADS {
+        for (threads, teamwork) in ways() {
             let mut machine = Machine::new(threads);
+            machine.scratch.set_teamwork(teamwork);
             for (rows, pick) in [(Rows::First, 0), (Rows::Last, usize::MAX)] {
                 let mut batches = vec![(0..ids.len()).collect::<Vec<_>>()];
                 batches.extend((0..ids.len()).map(|i| vec![i]));
@@ -77,7 +90,8 @@ fn a_last_layer_that_computes_one_row_has_the_bytes_of_that_row() {
                         let expected = &all[i][pick.min(all[i].len() - 1)];
                         if row.len() != 1 || &row[0] != expected {
                             let company = order.len();
-                            failures.push(format!("{}, {threads} threads, {rows:?}: {i} of {company}", isa.name()));
+                            let what = format!("team {teamwork:?}, {rows:?}: {i} of {company}");
+                            failures.push(format!("{}, {threads} threads, {what}", isa.name()));
                         }
                     }
                 }
@@ -110,6 +124,7 @@ fn stop_is_obeyed_between_layers_and_leaves_everything_usable() {
     let many = Batch::of(&sequences(&LENGTHS, model.vocab));
     for threads in THREADS {
         let mut machine = Machine::new(threads);
+        machine.scratch.set_teamwork(Teamwork::Always);
         for batch in [&long, &many] {
             let whole = machine.run(&*encoder, batch, Rows::All);
             let total = AtomicUsize::new(0);
@@ -133,6 +148,32 @@ fn stop_is_obeyed_between_layers_and_leaves_everything_usable() {
                 assert!(calls <= stop_at + threads, "{threads} threads: {calls} checkpoints, stop at {stop_at}");
             }
             assert_eq!(machine.run(&*encoder, batch, Rows::All), whole, "{threads} threads, after stops");
+        }
+    }
+}
+
+/// Nobody is asked after a stop, so only time shows that the other layers are left out. The best of several, because the machine may be
+/// busy; a whole pass is 12 layers, a stopped one none.
+#[test]
+fn a_stopped_pass_ends_early() {
+    let model = Random { layers: 12, ..model() };
+    let dir = model.write();
+    let encoder = load(Isa::best(), dir.path());
+    for lengths in [&LENGTHS[..], &[300]] {
+        let batch = Batch::of(&sequences(lengths, model.vocab));
+        for threads in [1, 2] {
+            let mut machine = Machine::new(threads);
+            machine.scratch.set_teamwork(Teamwork::Always);
+            let mut best = |flow: Flow| {
+                let pass = |_| {
+                    let start = Instant::now();
+                    let _ = machine.try_run(&*encoder, &batch, Rows::All, &|| flow);
+                    start.elapsed()
+                };
+                (0..8).map(pass).min().unwrap()
+            };
+            let (whole, stopped) = (best(Flow::Continue), best(Flow::Stop));
+            assert!(stopped < whole / 2, "{threads} threads: {stopped:?} of {whole:?}");
         }
     }
 }
@@ -166,6 +207,7 @@ fn a_panic_in_a_checkpoint_reaches_the_caller_and_leaves_everything_usable() {
         for lengths in [&LENGTHS[..], &[300]] {
             let batch = Batch::of(&sequences(lengths, model.vocab));
             let mut machine = Machine::new(threads);
+            machine.scratch.set_teamwork(Teamwork::Always);
             let expected = machine.run(&*encoder, &batch, Rows::All);
             let calls = AtomicUsize::new(0);
             let checkpoint = || {
@@ -183,8 +225,7 @@ fn a_panic_in_a_checkpoint_reaches_the_caller_and_leaves_everything_usable() {
 
 #[test]
 fn memory_of_an_unusually_long_text_is_given_back() {
-    let model =
-        Random { hidden: 512, heads: 8, intermediate: 64, layers: 1, positions: 4200, ..Random::default() };
+    let model = Random { hidden: 512, heads: 8, intermediate: 64, layers: 1, positions: 4200, ..Random::default() };
     let dir = model.write();
     let encoder = load(Isa::best(), dir.path());
     let mut machine = Machine::new(1);
@@ -194,7 +235,7 @@ fn memory_of_an_unusually_long_text_is_given_back() {
     assert!(usual > 0, "memory is kept between passes");
     machine.run(&*encoder, &Batch::of(&sequences(&[4200], model.vocab)), Rows::All);
     let after = machine.scratch.bytes();
-    assert!(after <= 3 * (32 << 20), "{after} bytes kept");
+    assert!(after <= 128 << 20, "{after} bytes kept");
     // 4,200 tokens x 512 x 4 bytes x (hidden state, query, key, value, context) is over 40 MB.
     assert!(after < 4200 * 512 * 4 * 5, "{after} bytes kept");
 }

@@ -27,6 +27,7 @@ pub struct Random {
     pub vocab: usize,
     pub positions: usize,
     pub activation: &'static str,
+    pub epsilon: f64,
     pub dtype: Dtype,
     /// Shard files; 1 writes a single `model.safetensors`.
     pub shards: usize,
@@ -42,6 +43,7 @@ impl Default for Random {
             vocab: 97,
             positions: 320,
             activation: "gelu",
+            epsilon: 1e-12,
             dtype: Dtype::F32,
             shards: 1,
         }
@@ -59,7 +61,7 @@ impl Random {
             "hidden_act": self.activation,
             "hidden_size": self.hidden,
             "intermediate_size": self.intermediate,
-            "layer_norm_eps": 1e-12,
+            "layer_norm_eps": self.epsilon,
             "max_position_embeddings": self.positions,
             "num_attention_heads": self.heads,
             "num_hidden_layers": self.layers,

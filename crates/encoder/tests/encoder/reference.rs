@@ -155,6 +155,14 @@ pub fn pool(mode: &str, rows: &Rows) -> Values {
         .collect()
 }
 
+/// Largest difference of two equally long rows, as a part of the second's largest component; infinite when there is a NaN.
+pub fn difference(ours: &[f32], theirs: &[f64]) -> f64 {
+    assert_eq!(ours.len(), theirs.len());
+    let largest = theirs.iter().fold(0f64, |largest, x| largest.max(x.abs()));
+    let differences = ours.iter().zip(theirs).map(|(a, b)| (f64::from(*a) - b).abs() / largest);
+    differences.fold(0f64, |worst, off| if off.is_nan() { f64::INFINITY } else { worst.max(off) })
+}
+
 fn add(a: &[f64], b: &[f64]) -> Values {
     a.iter().zip(b).map(|(a, b)| a + b).collect()
 }

@@ -80,14 +80,7 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn transpose(
-        self,
-        from: *const f32,
-        from_ld: usize,
-        rows: usize,
-        to: *mut f32,
-        to_ld: usize,
-    ) {
+    unsafe fn transpose(self, from: *const f32, from_ld: usize, rows: usize, to: *mut f32, to_ld: usize) {
         let mut block = [self.splat(0.0); 8];
         for (r, row) in block.iter_mut().enumerate() {
             if r < rows {
@@ -138,11 +131,7 @@ impl Simd for Avx2 {
             let low = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table.as_ptr()), bits);
             let high = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table.as_ptr().add(8)), bits);
             // Bit 3 of the index says which half; the blend looks at bit 31.
-            _mm256_blendv_ps(
-                low,
-                high,
-                _mm256_castsi256_ps(_mm256_slli_epi32::<28>(bits)),
-            )
+            _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32::<28>(bits)))
         }
     }
 

@@ -74,14 +74,7 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
-    unsafe fn transpose(
-        self,
-        from: *const f32,
-        from_ld: usize,
-        rows: usize,
-        to: *mut f32,
-        to_ld: usize,
-    ) {
+    unsafe fn transpose(self, from: *const f32, from_ld: usize, rows: usize, to: *mut f32, to_ld: usize) {
         let mut block = [self.splat(0.0); 16];
         for (r, row) in block.iter_mut().enumerate() {
             if r < rows {
@@ -127,9 +120,7 @@ impl Simd for Avx512 {
     #[inline(always)]
     fn lookup16(self, table: &[f32; 16], index: __m512) -> __m512 {
         // SAFETY: `self` proves the feature; the table is a vector long.
-        unsafe {
-            _mm512_permutexvar_ps(_mm512_castps_si512(index), _mm512_loadu_ps(table.as_ptr()))
-        }
+        unsafe { _mm512_permutexvar_ps(_mm512_castps_si512(index), _mm512_loadu_ps(table.as_ptr())) }
     }
 
     #[inline(always)]
@@ -161,10 +152,7 @@ unsafe fn transposed(rows: [__m512; 16]) -> [__m512; 16] {
         }
         for i in [0, 4, 8, 12] {
             for j in 0..2 {
-                let (low, high) = (
-                    _mm512_castps_pd(pairs[i + j]),
-                    _mm512_castps_pd(pairs[i + j + 2]),
-                );
+                let (low, high) = (_mm512_castps_pd(pairs[i + j]), _mm512_castps_pd(pairs[i + j + 2]));
                 fours[i + 2 * j] = _mm512_castpd_ps(_mm512_unpacklo_pd(low, high));
                 fours[i + 2 * j + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(low, high));
             }

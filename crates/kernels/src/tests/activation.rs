@@ -2,37 +2,22 @@ use super::reference;
 use super::support::{Cases, Guarded, Random, lengths};
 use crate::activation::{HALF_ERF, SEGMENTS_PER_UNIT};
 use crate::{
-    Activation, GELU_MAX_ABSOLUTE_ERROR, GELU_TANH_MAX_ERROR, Isa, SILU_MAX_ERROR,
-    TANH_MAX_ABSOLUTE_ERROR, activate,
+    Activation, GELU_MAX_ABSOLUTE_ERROR, GELU_TANH_MAX_ERROR, Isa, SILU_MAX_ERROR, TANH_MAX_ABSOLUTE_ERROR, activate,
 };
 
 type Reference = fn(f64) -> f64;
 
 /// Each activation with its reference, the bound of its error, and whether that is relative to max(1, |x|).
 const ALL: [(Activation, Reference, f64, bool); 5] = [
-    (
-        Activation::Gelu,
-        reference::gelu,
-        GELU_MAX_ABSOLUTE_ERROR,
-        false,
-    ),
-    (
-        Activation::GeluTanh,
-        reference::gelu_tanh,
-        GELU_TANH_MAX_ERROR,
-        true,
-    ),
+    (Activation::Gelu, reference::gelu, GELU_MAX_ABSOLUTE_ERROR, false),
+    (Activation::GeluTanh, reference::gelu_tanh, GELU_TANH_MAX_ERROR, true),
     (Activation::Relu, |x| x.max(0.0), 0.0, false),
     (Activation::Silu, reference::silu, SILU_MAX_ERROR, true),
     (Activation::Tanh, f64::tanh, TANH_MAX_ABSOLUTE_ERROR, false),
 ];
 
 /// The worst error over some inputs, and where.
-fn worst(
-    isa: Isa,
-    (activation, reference, _, relative): (Activation, Reference, f64, bool),
-    x: &[f32],
-) -> (f64, f32) {
+fn worst(isa: Isa, (activation, reference, _, relative): (Activation, Reference, f64, bool), x: &[f32]) -> (f64, f32) {
     let mut y = x.to_vec();
     activate(isa, activation, &mut y);
     let mut worst = (0.0, 0.0);
@@ -67,9 +52,7 @@ fn activations_are_accurate() {
     for isa in Isa::available() {
         for row in ALL {
             let (error, at) = worst(isa, row, &x);
-            cases.check(error <= row.2, || {
-                format!("{} {:?}({at:?}) is off by {error:e}", isa.name(), row.0)
-            });
+            cases.check(error <= row.2, || format!("{} {:?}({at:?}) is off by {error:e}", isa.name(), row.0));
         }
     }
 }
@@ -84,9 +67,7 @@ fn activations_are_accurate_for_every_f32() {
         for row in ALL {
             let mut overall = (0.0, 0.0);
             for high in 0..1u32 << 12 {
-                let x: Vec<f32> = (0..1u32 << 20)
-                    .map(|low| f32::from_bits(high << 20 | low))
-                    .collect();
+                let x: Vec<f32> = (0..1u32 << 20).map(|low| f32::from_bits(high << 20 | low)).collect();
                 let x: Vec<f32> = x.into_iter().filter(|x| x.is_finite()).collect();
                 let found = worst(isa, row, &x);
                 if found.0 > overall.0 || found.0.is_nan() {
@@ -94,9 +75,7 @@ fn activations_are_accurate_for_every_f32() {
                 }
             }
             let (error, at) = overall;
-            cases.check(error <= row.2, || {
-                format!("{} {:?}({at:?}) is off by {error:e}", isa.name(), row.0)
-            });
+            cases.check(error <= row.2, || format!("{} {:?}({at:?}) is off by {error:e}", isa.name(), row.0));
         }
     }
 }
@@ -106,12 +85,7 @@ fn gelu_is_exact_far_from_zero() {
     for isa in Isa::available() {
         let mut y = [-1e30, -100.0, -5.7, 0.0, 5.7, 100.0, 1e30, f32::INFINITY];
         activate(isa, Activation::Gelu, &mut y);
-        assert_eq!(
-            y,
-            [0.0, 0.0, 0.0, 0.0, 5.7, 100.0, 1e30, f32::INFINITY],
-            "{}",
-            isa.name()
-        );
+        assert_eq!(y, [0.0, 0.0, 0.0, 0.0, 5.7, 100.0, 1e30, f32::INFINITY], "{}", isa.name());
     }
 }
 
@@ -120,18 +94,10 @@ fn nan_stays_nan() {
     let mut cases = Cases::default();
     for isa in Isa::available() {
         for row in ALL {
-            for bits in [
-                0x7fc0_0000,
-                0xffc0_0000,
-                0x7fc0_01ff,
-                0x7fff_ffff,
-                0x7f80_0001,
-            ] {
+            for bits in [0x7fc0_0000, 0xffc0_0000, 0x7fc0_01ff, 0x7fff_ffff, 0x7f80_0001] {
                 let mut y = vec![f32::from_bits(bits); 20];
                 activate(isa, row.0, &mut y);
-                cases.check(y.iter().all(|y| y.is_nan()), || {
-                    format!("{} {:?}({bits:x}) is {y:?}", isa.name(), row.0)
-                });
+                cases.check(y.iter().all(|y| y.is_nan()), || format!("{} {:?}({bits:x}) is {y:?}", isa.name(), row.0));
             }
         }
     }
@@ -154,9 +120,7 @@ fn every_length_gives_the_bytes_of_its_values() {
                         y[0]
                     })
                     .collect();
-                cases.same(&whole, &each, || {
-                    format!("{} {:?} of {n}", isa.name(), row.0)
-                });
+                cases.same(&whole, &each, || format!("{} {:?} of {n}", isa.name(), row.0));
             }
         }
     }
@@ -173,13 +137,9 @@ fn the_half_erf_table_is_half_erf() {
             if x < 0.0 {
                 continue;
             }
-            let value = (0..5).rev().fold(0.0, |sum, c| {
-                sum * d + f64::from(HALF_ERF[c][segment as usize])
-            });
+            let value = (0..5).rev().fold(0.0, |sum, c| sum * d + f64::from(HALF_ERF[c][segment as usize]));
             let error = x * (value - reference::erf(x / std::f64::consts::SQRT_2) / 2.0).abs();
-            cases.check(error <= 1.7e-7, || {
-                format!("segment {segment} at {d}: off by {error:e}")
-            });
+            cases.check(error <= 1.7e-7, || format!("segment {segment} at {d}: off by {error:e}"));
         }
     }
 }

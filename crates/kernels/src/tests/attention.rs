@@ -21,16 +21,10 @@ impl Case {
         let mut random = Random((keys * 131 + head_dim) as u64);
         // Scores of a few bits either way, as trained models have.
         let scale = 6.0 / (head_dim as f32).sqrt();
-        let q: Vec<f32> = random
-            .units(q_rows * head_dim)
-            .iter()
-            .map(|value| value * scale)
-            .collect();
+        let q: Vec<f32> = random.units(q_rows * head_dim).iter().map(|value| value * scale).collect();
         let (k, v) = (random.units(keys * head_dim), random.units(keys * head_dim));
         let expected = reference::attention(&q, &k, &v, head_dim);
-        let largest_value = v
-            .iter()
-            .fold(0.0f64, |max, value| max.max(f64::from(value.abs())));
+        let largest_value = v.iter().fold(0.0f64, |max, value| max.max(f64::from(value.abs())));
 
         let width = isa.panel_width();
         let padded = head_dim.next_multiple_of(width);
@@ -63,12 +57,7 @@ impl Case {
     }
 
     fn describe(&self) -> String {
-        format!(
-            "{} {} keys of {}",
-            self.isa.name(),
-            self.keys,
-            self.head_dim
-        )
+        format!("{} {} keys of {}", self.isa.name(), self.keys, self.head_dim)
     }
 
     /// Rows `first .. first + rows` of the result, `[rows][head_dim]`.
@@ -90,9 +79,7 @@ impl Case {
         };
         // SAFETY: the buffers have these shapes.
         unsafe { attention_head(self.isa, &args, scratch) };
-        (0..rows)
-            .flat_map(|r| out[r * out_ld..][..self.head_dim].to_vec())
-            .collect()
+        (0..rows).flat_map(|r| out[r * out_ld..][..self.head_dim].to_vec()).collect()
     }
 }
 
@@ -125,9 +112,7 @@ fn bytes_do_not_depend_on_the_other_queries_or_the_scratch() {
             for (first, rows) in [(0, 1), (36, 1), (5, 13), (12, 25), (20, 7)] {
                 let part = case.compute(first, rows, &mut AttentionScratch::default());
                 let expected = &whole[first * 32..][..rows * 32];
-                cases.same(&part, expected, || {
-                    format!("{} rows {first}+{rows}", case.describe())
-                });
+                cases.same(&part, expected, || format!("{} rows {first}+{rows}", case.describe()));
             }
         }
     }
@@ -156,9 +141,7 @@ fn the_result_may_replace_the_queries() {
         };
         // SAFETY: the buffers have these shapes; the result is where the queries are, with the same stride.
         unsafe { attention_head(isa, &args, &mut scratch) };
-        let actual: Vec<f32> = (0..30)
-            .flat_map(|r| case.q[r * case.ld..][..case.head_dim].to_vec())
-            .collect();
+        let actual: Vec<f32> = (0..30).flat_map(|r| case.q[r * case.ld..][..case.head_dim].to_vec()).collect();
         cases.same(&actual, &expected, || case.describe());
     }
 }
@@ -175,9 +158,7 @@ fn a_nan_key_makes_every_row_nan_and_a_nan_query_its_own() {
                 // With a payload, as arithmetic on other NaNs may leave it.
                 case.k[at * case.ld] = f32::from_bits(0x7fc0_01ff);
                 let out = case.compute(0, 3, &mut scratch);
-                cases.check(out.iter().all(|value| value.is_nan()), || {
-                    format!("{} key {at}", case.describe())
-                });
+                cases.check(out.iter().all(|value| value.is_nan()), || format!("{} key {at}", case.describe()));
             }
             let mut case = Case::new(isa, 3, keys, 32);
             case.q[case.ld + 7] = f32::NAN;
@@ -185,9 +166,7 @@ fn a_nan_key_makes_every_row_nan_and_a_nan_query_its_own() {
             for (r, row) in out.chunks_exact(32).enumerate() {
                 let nans = row.iter().filter(|value| value.is_nan()).count();
                 let expected = if r == 1 { 32 } else { 0 };
-                cases.check(nans == expected, || {
-                    format!("{} query 1, row {r}: {nans} NaN", case.describe())
-                });
+                cases.check(nans == expected, || format!("{} query 1, row {r}: {nans} NaN", case.describe()));
             }
         }
     }
@@ -202,9 +181,28 @@ fn large_scores_do_not_overflow() {
         case.q.iter_mut().for_each(|value| *value *= 1e18);
         let out = case.compute(0, 2, &mut AttentionScratch::default());
         let largest = case.largest_value as f32;
-        cases.check(out.iter().all(|value| value.abs() <= largest), || {
-            format!("{} {out:?}", case.describe())
-        });
+        cases.check(out.iter().all(|value| value.abs() <= largest), || format!("{} {out:?}", case.describe()));
+    }
+}
+
+/// Scores that are all far below zero: it is their differences that count.
+#[test]
+fn scores_far_below_zero_do_not_vanish() {
+    let mut cases = Cases::default();
+    for isa in Isa::available() {
+        for keys in [1, 3, 16, 33] {
+            let mut case = Case::new(isa, 2, keys, 32);
+            case.q.fill(-100.0);
+            case.k.fill(1.0);
+            let out = case.compute(0, 2, &mut AttentionScratch::default());
+            let width = isa.panel_width();
+            let mean = |c: usize| {
+                let panel = &case.v[c / width * keys * width..][..keys * width];
+                panel.iter().skip(c % width).step_by(width).map(|v| f64::from(*v)).sum::<f64>() / keys as f64
+            };
+            let expected: Vec<f64> = (0..2).flat_map(|_| (0..32).map(mean)).collect();
+            cases.close(&out, &expected, ATTENTION_MAX_ERROR, || case.describe());
+        }
     }
 }
 

@@ -8,38 +8,15 @@ fn products_and_distances_are_accurate_for_every_length() {
     for isa in Isa::available() {
         for n in lengths() {
             let mut random = Random(n as u64);
-            let (a, b) = (
-                Guarded::new(&random.units(n)),
-                Guarded::new(&random.units(n)),
-            );
+            let (a, b) = (Guarded::new(&random.units(n)), Guarded::new(&random.units(n)));
             let describe = |what: &str| format!("{} {what} of {n}", isa.name());
-            let magnitude: f64 = a
-                .iter()
-                .zip(b.iter())
-                .map(|(a, b)| f64::from((a * b).abs()))
-                .sum();
-            cases.close(
-                &[dot(isa, &a, &b)],
-                &[reference::dot(&a, &b)],
-                DOT_MAX_ERROR * magnitude,
-                || describe("dot"),
-            );
-            let squared: f64 = a
-                .iter()
-                .zip(b.iter())
-                .map(|(a, b)| f64::from(a - b).powi(2))
-                .sum();
-            cases.close(
-                &[squared_l2(isa, &a, &b)],
-                &[squared],
-                DOT_MAX_ERROR * squared,
-                || describe("squared_l2"),
-            );
+            let magnitude: f64 = a.iter().zip(b.iter()).map(|(a, b)| f64::from((a * b).abs())).sum();
+            cases.close(&[dot(isa, &a, &b)], &[reference::dot(&a, &b)], DOT_MAX_ERROR * magnitude, || describe("dot"));
+            let squared: f64 = a.iter().zip(b.iter()).map(|(a, b)| f64::from(a - b).powi(2)).sum();
+            cases.close(&[squared_l2(isa, &a, &b)], &[squared], DOT_MAX_ERROR * squared, || describe("squared_l2"));
             let norm = |v: &[f32]| reference::dot(v, v).sqrt().max(1e-12);
             let expected = reference::dot(&a, &b) / norm(&a) / norm(&b);
-            cases.close(&[cosine(isa, &a, &b)], &[expected], DOT_MAX_ERROR, || {
-                describe("cosine")
-            });
+            cases.close(&[cosine(isa, &a, &b)], &[expected], DOT_MAX_ERROR, || describe("cosine"));
             let mut unit = Guarded::new(&a);
             l2_normalize(isa, &mut unit);
             let expected: Vec<f64> = a.iter().map(|value| f64::from(*value) / norm(&a)).collect();

@@ -34,17 +34,7 @@ impl Layer {
         let bias = (n % 3 != 0).then(|| values(&mut random, n));
         let row = |j: usize, row: &mut [f32]| row.copy_from_slice(&weights[j * k..][..k]);
         let packed = PackedMatrix::pack(isa, n, k, row, bias.as_deref());
-        Layer {
-            isa,
-            rows,
-            n,
-            k,
-            a,
-            a_ld,
-            weights,
-            bias,
-            packed,
-        }
+        Layer { isa, rows, n, k, a, a_ld, weights, bias, packed }
     }
 
     fn describe(&self) -> String {
@@ -62,50 +52,26 @@ impl Layer {
         for r in 0..self.rows {
             for j in 0..self.n {
                 let bias = self.bias.as_ref().map_or(0.0, |bias| f64::from(bias[j]));
-                out[r * columns + j] =
-                    dot(self.row(r), &self.weights[j * self.k..][..self.k]) + bias;
+                out[r * columns + j] = dot(self.row(r), &self.weights[j * self.k..][..self.k]) + bias;
             }
         }
         out
     }
 
     /// Computes some rows and panels into a row-major result.
-    fn compute(
-        &self,
-        rows: Range<usize>,
-        panels: Range<usize>,
-        epilogue: Epilogue,
-        out: &mut [f32],
-    ) {
+    fn compute(&self, rows: Range<usize>, panels: Range<usize>, epilogue: Epilogue, out: &mut [f32]) {
         let width = self.isa.panel_width();
         let ld = self.packed.panels() * width;
         assert_eq!(out.len(), self.rows * ld);
-        let to = PanelOutput {
-            ptr: out.as_mut_ptr().wrapping_add(rows.start * ld),
-            panel_stride: width,
-            row_stride: ld,
-        };
+        let to =
+            PanelOutput { ptr: out.as_mut_ptr().wrapping_add(rows.start * ld), panel_stride: width, row_stride: ld };
         let a = self.a.as_ptr().wrapping_add(rows.start * self.a_ld);
         // SAFETY: the rows lie in `a`, rows and panels in `out`.
-        unsafe {
-            gemm(
-                self.isa,
-                a,
-                self.a_ld,
-                rows.len(),
-                &self.packed,
-                panels,
-                to,
-                epilogue,
-            )
-        };
+        unsafe { gemm(self.isa, a, self.a_ld, rows.len(), &self.packed, panels, to, epilogue) };
     }
 
     fn whole(&self, epilogue: Epilogue) -> Guarded {
-        let mut out = Guarded::filled(
-            f32::NAN,
-            self.rows * self.packed.panels() * self.isa.panel_width(),
-        );
+        let mut out = Guarded::filled(f32::NAN, self.rows * self.packed.panels() * self.isa.panel_width());
         self.compute(0..self.rows, 0..self.packed.panels(), epilogue, &mut out);
         out
     }
@@ -135,17 +101,9 @@ fn products_of_integers_are_exact() {
     for isa in Isa::available() {
         for shape in shapes() {
             let layer = Layer::new(isa, shape, 3, Random::integers);
-            let expected: Vec<f32> = layer
-                .reference()
-                .iter()
-                .map(|value| *value as f32)
-                .collect();
+            let expected: Vec<f32> = layer.reference().iter().map(|value| *value as f32).collect();
             // `+ 0.0`: a sum of -0.0 products is 0.0 in the reference.
-            let actual: Vec<f32> = layer
-                .whole(Epilogue::Bias)
-                .iter()
-                .map(|value| value + 0.0)
-                .collect();
+            let actual: Vec<f32> = layer.whole(Epilogue::Bias).iter().map(|value| value + 0.0).collect();
             cases.same(&actual, &expected, || layer.describe());
         }
     }
@@ -161,21 +119,11 @@ fn products_are_accurate() {
                 .flat_map(|r| (0..layer.n).map(move |j| (r, j)))
                 .map(|(r, j)| {
                     let weights = &layer.weights[j * layer.k..][..layer.k];
-                    layer
-                        .row(r)
-                        .iter()
-                        .zip(weights)
-                        .map(|(a, b)| f64::from((a * b).abs()))
-                        .sum::<f64>()
+                    layer.row(r).iter().zip(weights).map(|(a, b)| f64::from((a * b).abs())).sum::<f64>()
                 })
                 .fold(0.0, f64::max);
             let tolerance = GEMM_MAX_ERROR * (magnitude + 1.0);
-            cases.close(
-                &layer.whole(Epilogue::Bias),
-                &layer.reference(),
-                tolerance,
-                || layer.describe(),
-            );
+            cases.close(&layer.whole(Epilogue::Bias), &layer.reference(), tolerance, || layer.describe());
         }
     }
 }
@@ -199,9 +147,7 @@ fn activations_follow_the_bias() {
                 // Integers up to a few hundred come in; the activations are accurate relative to that.
                 let largest = whole.iter().fold(1.0f64, |max, x| max.max(x.abs()));
                 let actual = layer.whole(Epilogue::BiasActivation(activation));
-                cases.close(&actual, &expected, 1e-6 * largest, || {
-                    format!("{} {activation:?}", layer.describe())
-                });
+                cases.close(&actual, &expected, 1e-6 * largest, || format!("{} {activation:?}", layer.describe()));
             }
         }
     }
@@ -222,11 +168,7 @@ fn bytes_do_not_depend_on_how_the_work_is_cut() {
                 let mut out = vec![f32::NAN; whole.len()];
                 let mut row = 0;
                 while row < layer.rows {
-                    let rows = if cut == 0 {
-                        1
-                    } else {
-                        1 + random.below(layer.rows.min(20))
-                    };
+                    let rows = if cut == 0 { 1 } else { 1 + random.below(layer.rows.min(20)) };
                     let rows = row..(row + rows).min(layer.rows);
                     let border = random.below(panels + 1);
                     layer.compute(rows.clone(), 0..border, epilogue, &mut out);
@@ -257,16 +199,8 @@ fn bytes_do_not_depend_on_the_threads() {
                 let shared = Shared(out.as_mut_ptr());
                 pool.run(&|team| {
                     let shared = &shared;
-                    let rows = if by_rows {
-                        team.split(layer.rows)
-                    } else {
-                        0..layer.rows
-                    };
-                    let panels = if by_rows {
-                        0..layer.packed.panels()
-                    } else {
-                        team.split(layer.packed.panels())
-                    };
+                    let rows = if by_rows { team.split(layer.rows) } else { 0..layer.rows };
+                    let panels = if by_rows { 0..layer.packed.panels() } else { team.split(layer.packed.panels()) };
                     let to = PanelOutput {
                         ptr: shared.0.wrapping_add(rows.start * ld),
                         panel_stride: width,
@@ -274,22 +208,9 @@ fn bytes_do_not_depend_on_the_threads() {
                     };
                     let a = layer.a.as_ptr().wrapping_add(rows.start * layer.a_ld);
                     // SAFETY: the rows lie in `a`, rows and panels in `out`.
-                    unsafe {
-                        gemm(
-                            isa,
-                            a,
-                            layer.a_ld,
-                            rows.len(),
-                            &layer.packed,
-                            panels,
-                            to,
-                            Epilogue::Bias,
-                        )
-                    };
+                    unsafe { gemm(isa, a, layer.a_ld, rows.len(), &layer.packed, panels, to, Epilogue::Bias) };
                 });
-                cases.same(&out, &whole, || {
-                    format!("{} on {threads}, rows {by_rows}", layer.describe())
-                });
+                cases.same(&out, &whole, || format!("{} on {threads}, rows {by_rows}", layer.describe()));
             }
         }
     }
@@ -303,28 +224,10 @@ fn a_panel_major_result_has_the_same_values_and_gaps_stay_untouched() {
         let (width, panels) = (isa.panel_width(), layer.packed.panels());
         let whole = layer.whole(Epilogue::Bias);
         let (row_stride, panel_stride) = (width + 5, layer.rows * (width + 5) + 11);
-        let mut out = Guarded::filled(
-            7.0,
-            panel_stride * (panels - 1) + row_stride * (layer.rows - 1) + width,
-        );
-        let to = PanelOutput {
-            ptr: out.as_mut_ptr(),
-            panel_stride,
-            row_stride,
-        };
+        let mut out = Guarded::filled(7.0, panel_stride * (panels - 1) + row_stride * (layer.rows - 1) + width);
+        let to = PanelOutput { ptr: out.as_mut_ptr(), panel_stride, row_stride };
         // SAFETY: the buffer ends with the last row of the last panel.
-        unsafe {
-            gemm(
-                isa,
-                layer.a.as_ptr(),
-                layer.a_ld,
-                layer.rows,
-                &layer.packed,
-                0..panels,
-                to,
-                Epilogue::Bias,
-            )
-        };
+        unsafe { gemm(isa, layer.a.as_ptr(), layer.a_ld, layer.rows, &layer.packed, 0..panels, to, Epilogue::Bias) };
         let mut expected = vec![7.0; out.len()];
         for p in 0..panels {
             for r in 0..layer.rows {
@@ -340,13 +243,8 @@ fn a_panel_major_result_has_the_same_values_and_gaps_stay_untouched() {
 fn a_nan_reaches_its_own_row_only() {
     let mut cases = Cases::default();
     for isa in Isa::available() {
-        for activation in [
-            Activation::Gelu,
-            Activation::GeluTanh,
-            Activation::Relu,
-            Activation::Silu,
-            Activation::Tanh,
-        ] {
+        for activation in [Activation::Gelu, Activation::GeluTanh, Activation::Relu, Activation::Silu, Activation::Tanh]
+        {
             let mut layer = Layer::new(isa, (20, 40, 9), 0, Random::units);
             layer.a[7 * 9 + 4] = f32::NAN;
             let out = layer.whole(Epilogue::BiasActivation(activation));
@@ -355,9 +253,7 @@ fn a_nan_reaches_its_own_row_only() {
                 // Every weight but those of the padding multiplies the NaN; 0 times NaN is NaN there too.
                 let nans = row.iter().filter(|value| value.is_nan()).count();
                 let expected = if r == 7 { columns } else { 0 };
-                cases.check(nans == expected, || {
-                    format!("{} {activation:?} row {r}: {nans} NaN", isa.name())
-                });
+                cases.check(nans == expected, || format!("{} {activation:?} row {r}: {nans} NaN", isa.name()));
             }
         }
     }
@@ -369,24 +265,9 @@ fn panels_that_are_not_there_are_refused() {
     let isa = Isa::best();
     let packed = PackedMatrix::pack(isa, 2 * isa.panel_width(), 4, |_, row| row.fill(1.0), None);
     let mut out = [0.0; 64 * 3];
-    let to = PanelOutput {
-        ptr: out.as_mut_ptr(),
-        panel_stride: 32,
-        row_stride: 32,
-    };
+    let to = PanelOutput { ptr: out.as_mut_ptr(), panel_stride: 32, row_stride: 32 };
     // SAFETY: refused before any access.
-    unsafe {
-        gemm(
-            isa,
-            [1.0; 4].as_ptr(),
-            4,
-            1,
-            &packed,
-            0..3,
-            to,
-            Epilogue::Bias,
-        )
-    };
+    unsafe { gemm(isa, [1.0; 4].as_ptr(), 4, 1, &packed, 0..3, to, Epilogue::Bias) };
 }
 
 #[test]
@@ -395,9 +276,6 @@ fn a_packed_matrix_says_what_it_is() {
         let packed = PackedMatrix::pack(isa, 33, 10, |j, row| row.fill(j as f32), None);
         assert_eq!((packed.n(), packed.k(), packed.isa()), (33, 10, isa));
         assert_eq!(packed.panels(), 33usize.div_ceil(isa.panel_width()));
-        assert_eq!(
-            packed.bytes(),
-            packed.panels() * isa.panel_width() * (10 + 1) * 4
-        );
+        assert_eq!(packed.bytes(), packed.panels() * isa.panel_width() * (10 + 1) * 4);
     }
 }

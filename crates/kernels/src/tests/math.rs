@@ -42,11 +42,7 @@ fn worst(isa: Isa, which: Which, x: &[f32]) -> (f64, f32) {
             (f64::from(y) - exact).abs() / exact
         } else {
             // Denormal or 0, nothing greater.
-            if (0.0..1.01 * f32::MIN_POSITIVE).contains(&y) {
-                0.0
-            } else {
-                f64::INFINITY
-            }
+            if (0.0..1.01 * f32::MIN_POSITIVE).contains(&y) { 0.0 } else { f64::INFINITY }
         };
         if error > worst.0 || error.is_nan() {
             worst = (error, *x);
@@ -56,12 +52,7 @@ fn worst(isa: Isa, which: Which, x: &[f32]) -> (f64, f32) {
 }
 
 const ALL: [(Which, f32, f32, f64); 2] = [
-    (
-        Which::Exp2Nonpositive,
-        f32::NEG_INFINITY,
-        0.0,
-        EXP2_MAX_RELATIVE_ERROR,
-    ),
+    (Which::Exp2Nonpositive, f32::NEG_INFINITY, 0.0, EXP2_MAX_RELATIVE_ERROR),
     // Up to the greatest argument whose rounded binary exponent is that of a finite number.
     (Which::Exp, f32::NEG_INFINITY, 88.37, EXP_MAX_RELATIVE_ERROR),
 ];
@@ -71,13 +62,9 @@ fn exponentials_are_accurate() {
     let mut cases = Cases::default();
     for isa in Isa::available() {
         for (which, _, greatest, bound) in ALL {
-            let x: Vec<f32> = (0..1_600_000)
-                .map(|i| greatest - i as f32 * 1.4e-4)
-                .collect();
+            let x: Vec<f32> = (0..1_600_000).map(|i| greatest - i as f32 * 1.4e-4).collect();
             let (error, at) = worst(isa, which, &x);
-            cases.check(error <= bound, || {
-                format!("{} {which:?}({at:?}) is off by {error:e}", isa.name())
-            });
+            cases.check(error <= bound, || format!("{} {which:?}({at:?}) is off by {error:e}", isa.name()));
         }
     }
 }
@@ -102,9 +89,7 @@ fn exponentials_are_accurate_for_every_f32() {
                 }
             }
             let (error, at) = overall;
-            cases.check(error <= bound, || {
-                format!("{} {which:?}({at:?}) is off by {error:e}", isa.name())
-            });
+            cases.check(error <= bound, || format!("{} {which:?}({at:?}) is off by {error:e}", isa.name()));
         }
     }
 }
@@ -132,24 +117,11 @@ fn special_values() {
             0.0,
             0.0,
         ];
-        let expected = [
-            1.0,
-            1.0,
-            0.5,
-            f32::MIN_POSITIVE,
-            0.0,
-            0.0,
-            0.0,
-            0.0,
-            f32::NAN,
-            0.25,
-        ];
+        let expected = [1.0, 1.0, 0.5, f32::MIN_POSITIVE, 0.0, 0.0, 0.0, 0.0, f32::NAN, 0.25];
         isa.run(Evaluate(Which::Exp2Nonpositive, &mut powers));
         for (i, (actual, expected)) in powers.iter().zip(expected).enumerate() {
             let same = *actual == expected || (actual.is_nan() && expected.is_nan());
-            cases.check(same, || {
-                format!("{} 2^ [{i}]: {actual} not {expected}", isa.name())
-            });
+            cases.check(same, || format!("{} 2^ [{i}]: {actual} not {expected}", isa.name()));
         }
         let mut exponentials = [
             0.0,
@@ -169,24 +141,11 @@ fn special_values() {
             0.0,
             0.0,
         ];
-        let expected = [
-            1.0,
-            1.0,
-            f32::INFINITY,
-            f32::INFINITY,
-            f32::INFINITY,
-            0.0,
-            0.0,
-            0.0,
-            f32::NAN,
-            f32::NAN,
-        ];
+        let expected = [1.0, 1.0, f32::INFINITY, f32::INFINITY, f32::INFINITY, 0.0, 0.0, 0.0, f32::NAN, f32::NAN];
         isa.run(Evaluate(Which::Exp, &mut exponentials));
         for (i, (actual, expected)) in exponentials.iter().zip(expected).enumerate() {
             let same = *actual == expected || (actual.is_nan() && expected.is_nan());
-            cases.check(same, || {
-                format!("{} e^ [{i}]: {actual} not {expected}", isa.name())
-            });
+            cases.check(same, || format!("{} e^ [{i}]: {actual} not {expected}", isa.name()));
         }
     }
 }

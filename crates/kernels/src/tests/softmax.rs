@@ -8,20 +8,11 @@ fn softmax_is_accurate_for_every_length() {
     for isa in Isa::available() {
         for n in lengths() {
             for scale in [1.0, 30.0, 1000.0] {
-                let x: Vec<f32> = Random(n as u64)
-                    .units(n)
-                    .iter()
-                    .map(|x| x * scale)
-                    .collect();
+                let x: Vec<f32> = Random(n as u64).units(n).iter().map(|x| x * scale).collect();
                 let mut y = Guarded::new(&x);
                 softmax(isa, &mut y);
                 let describe = || format!("{} {n} values up to {scale}", isa.name());
-                cases.close(
-                    &y,
-                    &reference::softmax(&x),
-                    SOFTMAX_MAX_ABSOLUTE_ERROR,
-                    describe,
-                );
+                cases.close(&y, &reference::softmax(&x), SOFTMAX_MAX_ABSOLUTE_ERROR, describe);
             }
         }
     }
@@ -46,18 +37,13 @@ fn infinities_and_nan_are_as_in_pytorch() {
                     y[at] = -infinity;
                     softmax(isa, &mut y);
                     let share = 1.0 / (n - 1) as f32;
-                    let right = y
-                        .iter()
-                        .enumerate()
-                        .all(|(i, y)| *y == if i == at { 0.0 } else { share });
+                    let right = y.iter().enumerate().all(|(i, y)| *y == if i == at { 0.0 } else { share });
                     cases.check(right, || format!("{}: {y:?}", describe("-infinity")));
                 }
             }
             let mut y = vec![-infinity; n];
             softmax(isa, &mut y);
-            cases.check(y.iter().all(|y| y.is_nan()), || {
-                format!("{} only -infinity, {n}", isa.name())
-            });
+            cases.check(y.iter().all(|y| y.is_nan()), || format!("{} only -infinity, {n}", isa.name()));
         }
     }
 }

@@ -50,16 +50,8 @@ impl Cases {
     }
 
     /// Checks that `actual` is within `tolerance` of `expected`, for every component.
-    pub fn close(
-        &mut self,
-        actual: &[f32],
-        expected: &[f64],
-        tolerance: f64,
-        describe: impl Fn() -> String,
-    ) {
-        self.check(actual.len() == expected.len(), || {
-            format!("{}: {} components", describe(), actual.len())
-        });
+    pub fn close(&mut self, actual: &[f32], expected: &[f64], tolerance: f64, describe: impl Fn() -> String) {
+        self.check(actual.len() == expected.len(), || format!("{}: {} components", describe(), actual.len()));
         let worst = actual
             .iter()
             .zip(expected)
@@ -68,33 +60,18 @@ impl Cases {
             .max_by(|a, b| a.0.total_cmp(&b.0));
         if let Some((error, i)) = worst {
             self.check(error <= tolerance, || {
-                format!(
-                    "{}: [{i}] is {} not {}, off by {error:e} > {tolerance:e}",
-                    describe(),
-                    actual[i],
-                    expected[i]
-                )
+                format!("{}: [{i}] is {} not {}, off by {error:e} > {tolerance:e}", describe(), actual[i], expected[i])
             });
         }
     }
 
     /// Checks that the bytes are the same.
     pub fn same(&mut self, actual: &[f32], expected: &[f32], describe: impl Fn() -> String) {
-        self.check(actual.len() == expected.len(), || {
-            format!("{}: {} components", describe(), actual.len())
-        });
-        let differs = actual
-            .iter()
-            .zip(expected)
-            .position(|(a, b)| a.to_bits() != b.to_bits());
+        self.check(actual.len() == expected.len(), || format!("{}: {} components", describe(), actual.len()));
+        let differs = actual.iter().zip(expected).position(|(a, b)| a.to_bits() != b.to_bits());
         self.check(differs.is_none(), || {
             let i = differs.unwrap_or_default();
-            format!(
-                "{}: [{i}] is {:?} not {:?}",
-                describe(),
-                actual[i],
-                expected[i]
-            )
+            format!("{}: [{i}] is {:?} not {:?}", describe(), actual[i], expected[i])
         });
     }
 }
@@ -142,19 +119,11 @@ impl Guarded {
             let base = libc::mmap(std::ptr::null_mut(), bytes, access, flags, -1, 0);
             assert_ne!(base, libc::MAP_FAILED);
             let base = base.cast::<u8>();
-            assert_eq!(
-                libc::mprotect(base.add(bytes - PAGE).cast(), PAGE, libc::PROT_NONE),
-                0
-            );
+            assert_eq!(libc::mprotect(base.add(bytes - PAGE).cast(), PAGE, libc::PROT_NONE), 0);
             let start = base.add(bytes - PAGE - size);
             std::ptr::write_bytes(start.sub(64), SENTINEL, 64);
             std::ptr::copy_nonoverlapping(values.as_ptr().cast(), start, size);
-            Guarded {
-                base,
-                bytes,
-                start: start.cast(),
-                len: values.len(),
-            }
+            Guarded { base, bytes, start: start.cast(), len: values.len() }
         }
     }
 }
@@ -163,23 +132,12 @@ impl Guarded {
 impl Guarded {
     pub fn new(values: &[f32]) -> Guarded {
         let bytes = size_of_val(values) + 64;
-        let base = Box::leak(vec![0u32; bytes / 4].into_boxed_slice())
-            .as_mut_ptr()
-            .cast::<u8>();
+        let base = Box::leak(vec![0u32; bytes / 4].into_boxed_slice()).as_mut_ptr().cast::<u8>();
         // SAFETY: within the allocation.
         unsafe {
             std::ptr::write_bytes(base, SENTINEL, 64);
-            std::ptr::copy_nonoverlapping(
-                values.as_ptr().cast(),
-                base.add(64),
-                size_of_val(values),
-            );
-            Guarded {
-                base,
-                bytes,
-                start: base.add(64).cast(),
-                len: values.len(),
-            }
+            std::ptr::copy_nonoverlapping(values.as_ptr().cast(), base.add(64), size_of_val(values));
+            Guarded { base, bytes, start: base.add(64).cast(), len: values.len() }
         }
     }
 }
@@ -210,28 +168,18 @@ impl Drop for Guarded {
     fn drop(&mut self) {
         // SAFETY: the sentinels lie in front of the values; the mapping is used no more.
         let intact = unsafe {
-            let intact = std::slice::from_raw_parts(self.start.cast::<u8>().sub(64), 64)
-                .iter()
-                .all(|b| *b == SENTINEL);
+            let intact = std::slice::from_raw_parts(self.start.cast::<u8>().sub(64), 64).iter().all(|b| *b == SENTINEL);
             #[cfg(target_os = "linux")]
             libc::munmap(self.base.cast(), self.bytes);
             #[cfg(not(target_os = "linux"))]
-            drop(Box::from_raw(std::ptr::slice_from_raw_parts_mut(
-                self.base.cast::<u32>(),
-                self.bytes / 4,
-            )));
+            drop(Box::from_raw(std::ptr::slice_from_raw_parts_mut(self.base.cast::<u32>(), self.bytes / 4)));
             intact
         };
-        assert!(
-            intact || std::thread::panicking(),
-            "something was written in front of a buffer"
-        );
+        assert!(intact || std::thread::panicking(), "something was written in front of a buffer");
     }
 }
 
 /// Lengths around every border of a vector, a panel and four accumulators.
 pub fn lengths() -> impl Iterator<Item = usize> {
-    (0..=70).chain([
-        95, 96, 127, 128, 129, 255, 256, 257, 312, 384, 511, 512, 513, 768, 1024, 1025,
-    ])
+    (0..=70).chain([95, 96, 127, 128, 129, 255, 256, 257, 312, 384, 511, 512, 513, 768, 1024, 1025])
 }

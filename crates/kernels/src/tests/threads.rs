@@ -9,10 +9,7 @@ const COUNTS: [usize; 5] = [1, 2, 3, 4, 7];
 /// What a region panicked with.
 fn panic_of(pool: &ThreadPool, f: impl Fn(Team<'_>) + Sync) -> String {
     let payload = catch_unwind(AssertUnwindSafe(|| pool.run(&f))).expect_err("the region panics");
-    payload
-        .downcast_ref::<&str>()
-        .map(|text| (*text).to_owned())
-        .expect("a text")
+    payload.downcast_ref::<&str>().map(|text| (*text).to_owned()).expect("a text")
 }
 
 #[test]
@@ -39,10 +36,7 @@ fn the_caller_is_rank_0_and_workers_have_names() {
         if team.rank() == 0 {
             assert_eq!(thread.id(), caller);
         } else {
-            assert_eq!(
-                thread.name(),
-                Some(format!("simile-compute-{}", team.rank()).as_str())
-            );
+            assert_eq!(thread.name(), Some(format!("simile-compute-{}", team.rank()).as_str()));
         }
     });
 }
@@ -107,10 +101,7 @@ fn shares_are_even_and_cover_everything_in_order() {
             let mut next = 0;
             for share in &shares {
                 assert_eq!(share.start, next, "{n} on {threads}: {shares:?}");
-                assert!(
-                    share.len() == n / threads || share.len() == n / threads + 1,
-                    "{n} on {threads}: {shares:?}"
-                );
+                assert!(share.len() == n / threads || share.len() == n / threads + 1, "{n} on {threads}: {shares:?}");
                 next = share.end;
             }
             assert_eq!(next, n);
@@ -134,11 +125,7 @@ fn a_panic_reaches_the_caller_and_the_pool_goes_on() {
                 team.barrier();
                 total.fetch_add(1, Ordering::Relaxed);
             });
-            assert_eq!(
-                total.into_inner(),
-                threads,
-                "after rank {culprit} of {threads}"
-            );
+            assert_eq!(total.into_inner(), threads, "after rank {culprit} of {threads}");
         }
     }
 }
@@ -161,15 +148,8 @@ fn a_panic_frees_the_ranks_at_a_barrier() {
                     team.barrier();
                     behind.fetch_add(1, Ordering::Relaxed);
                 });
-                assert_eq!(
-                    text, "on purpose",
-                    "rank {culprit} of {threads} after {meetings}"
-                );
-                assert_eq!(
-                    behind.into_inner(),
-                    0,
-                    "nobody passes a barrier that a rank never reached"
-                );
+                assert_eq!(text, "on purpose", "rank {culprit} of {threads} after {meetings}");
+                assert_eq!(behind.into_inner(), 0, "nobody passes a barrier that a rank never reached");
             }
             let total = AtomicUsize::new(0);
             pool.run(&|team| {
@@ -220,10 +200,7 @@ fn a_region_inside_a_region_runs_alone_on_its_thread() {
                 });
             }
         });
-        assert_eq!(
-            inner.into_inner(),
-            if threads > 1 { 2 * threads } else { 0 }
-        );
+        assert_eq!(inner.into_inner(), if threads > 1 { 2 * threads } else { 0 });
     }
 }
 

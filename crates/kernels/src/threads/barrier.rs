@@ -49,14 +49,10 @@ impl Barrier {
         if self.arrived.fetch_add(1, Ordering::SeqCst) + 1 == size {
             // Nobody arrives for the next meeting before this one is over.
             self.arrived.store(0, Ordering::Relaxed);
-            self.meeting
-                .store(meeting.wrapping_add(1), Ordering::SeqCst);
+            self.meeting.store(meeting.wrapping_add(1), Ordering::SeqCst);
             self.gate.open();
         } else {
-            self.gate.wait(|| {
-                self.meeting.load(Ordering::SeqCst) != meeting
-                    || self.poisoned.load(Ordering::SeqCst)
-            });
+            self.gate.wait(|| self.meeting.load(Ordering::SeqCst) != meeting || self.poisoned.load(Ordering::SeqCst));
             // A meeting that took place counts, even if a rank panicked right behind it: all of them go on alike.
             if self.meeting.load(Ordering::SeqCst) == meeting {
                 leave();

@@ -8,10 +8,13 @@ use std::time::{Duration, Instant};
 /// parked thread costs.
 pub const SPIN: Duration = Duration::from_micros(100);
 
-/// Looks at the condition between two looks at the clock.
+/// Looks at the condition between two looks at the clock: 1 to 2 us where a pause is long (Intel since Skylake).
 const LOOKS: u32 = 32;
 
-/// How often a thread gives its CPU away before it sleeps.
+/// Looks at the clock between two offers of the CPU to others. On a busy host it may be the awaited thread that needs it.
+const ROUNDS: u32 = 8;
+
+/// How often a thread that may not spin gives its CPU away before it sleeps.
 const YIELDS: u32 = 64;
 
 /// A place to wait for a condition on atomics that other threads change.
@@ -29,45 +32,46 @@ pub struct Gate {
 impl Gate {
     /// A gate whose waiters spin for `spin` before they give their CPU away.
     pub fn new(spin: Duration) -> Gate {
-        Gate {
-            spin,
-            sleepers: AtomicUsize::new(0),
-            lock: Mutex::new(()),
-            wake: Condvar::new(),
-        }
+        Gate { spin, sleepers: AtomicUsize::new(0), lock: Mutex::new(()), wake: Condvar::new() }
     }
 
     /// Returns when `ready` does. The condition must read its atomics with `SeqCst`.
     pub fn wait(&self, ready: impl Fn() -> bool) {
-        if !self.spin.is_zero() {
-            let mut start = None;
-            loop {
-                for _ in 0..LOOKS {
-                    if ready() {
-                        return;
-                    }
-                    std::hint::spin_loop();
+        if self.spin.is_zero() {
+            for _ in 0..YIELDS {
+                if ready() {
+                    return;
                 }
-                if start.get_or_insert_with(Instant::now).elapsed() > self.spin {
-                    break;
-                }
+                std::thread::yield_now();
             }
-        }
-        for _ in 0..YIELDS {
-            if ready() {
-                return;
-            }
-            std::thread::yield_now();
+        } else if self.spin(&ready) {
+            return;
         }
         let mut guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         while !ready() {
-            guard = self
-                .wake
-                .wait(guard)
-                .unwrap_or_else(PoisonError::into_inner);
+            guard = self.wake.wait(guard).unwrap_or_else(PoisonError::into_inner);
         }
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Looks at the condition for as long as spinning is allowed; whether it came true.
+    fn spin(&self, ready: impl Fn() -> bool) -> bool {
+        let mut start = None;
+        loop {
+            for _ in 0..ROUNDS {
+                for _ in 0..LOOKS {
+                    if ready() {
+                        return true;
+                    }
+                    std::hint::spin_loop();
+                }
+                if start.get_or_insert_with(Instant::now).elapsed() > self.spin {
+                    return false;
+                }
+            }
+            std::thread::yield_now();
+        }
     }
 
     /// Wakes the sleepers, to be called after the condition became true.
