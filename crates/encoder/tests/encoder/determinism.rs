@@ -143,9 +143,10 @@ fn stop_is_obeyed_between_layers_and_leaves_everything_usable() {
                 };
                 let result = machine.try_run(&*encoder, batch, Rows::All, &checkpoint);
                 assert_eq!(result.err(), Some(EncodeError::Stopped), "{threads} threads, stop at {stop_at} of {total}");
-                // Ranks that were inside a layer may ask once more each, no more.
-                let calls = calls.into_inner();
-                assert!(calls <= stop_at + threads, "{threads} threads: {calls} checkpoints, stop at {stop_at}");
+                // Where one thread asks for all, nobody asks again.
+                if threads == 1 || batch.lengths.len() == 1 {
+                    assert_eq!(calls.into_inner(), stop_at + 1, "{threads} threads, stop at {stop_at} of {total}");
+                }
             }
             assert_eq!(machine.run(&*encoder, batch, Rows::All), whole, "{threads} threads, after stops");
         }
