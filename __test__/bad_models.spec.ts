@@ -3,17 +3,18 @@
 import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import test from 'ava'
+import test, { type ExecutionContext } from 'ava'
 import { EmbedError, type EmbedErrorCode, TextEmbedding } from 'simile'
 import { tiny } from './helpers/models.ts'
+import { readTensors, type Tensor, writeTensors } from './helpers/safetensors.ts'
 
 const scratch = mkdtempSync(join(tmpdir(), 'simile-bad-models-'))
 test.after.always(() => rmSync(scratch, { recursive: true, force: true }))
 
 /** A copy of a good model to be spoilt. */
-function copy(name: string): string {
+function copy(name: string, model = 'tiny-bert-mean-pooler'): string {
   const folder = join(scratch, name.replace(/\W+/g, '-'))
-  cpSync(tiny('tiny-bert-mean-pooler'), folder, { recursive: true })
+  cpSync(tiny(model), folder, { recursive: true })
   return folder
 }
 
@@ -24,38 +25,12 @@ const edit = (path: string, change: (json: Record<string, unknown>) => void) => 
   writeFileSync(path, JSON.stringify(json))
 }
 
-/** Rewrites model.safetensors with other tensors: name to [dtype, shape, bytes]. */
-function rewrite(folder: string, change: (tensors: Map<string, [string, number[], Buffer]>) => void): void {
-  const path = join(folder, 'model.safetensors')
-  const file = readFileSync(path)
-  const length = Number(file.readBigUInt64LE(0))
-  const header = JSON.parse(file.toString('utf8', 8, 8 + length))
-  const tensors = new Map<string, [string, number[], Buffer]>()
-  for (const [
-    name,
-    {
-      dtype,
-      shape,
-      data_offsets: [from, to],
-    },
-  ] of Object.entries<never>(header).filter(([k]) => k !== '__metadata__') as unknown as [
-    string,
-    { dtype: string; shape: number[]; data_offsets: [number, number] },
-  ][]) {
-    tensors.set(name, [dtype, shape, Buffer.from(file.subarray(8 + length + from, 8 + length + to))])
-  }
+/** Rewrites model.safetensors with other tensors. */
+function rewrite(folder: string, change: (tensors: Map<string, Tensor>) => void): void {
+  const path = join(folder, WEIGHTS)
+  const tensors = readTensors(path)
   change(tensors)
-  let offset = 0
-  const entries = [...tensors].map(([name, [dtype, shape, bytes]]) => {
-    const entry = [name, { dtype, shape, data_offsets: [offset, offset + bytes.length] }]
-    offset += bytes.length
-    return entry
-  })
-  let json = JSON.stringify(Object.fromEntries(entries))
-  json += ' '.repeat((8 - (json.length % 8)) % 8)
-  const size = Buffer.alloc(8)
-  size.writeBigUInt64LE(BigInt(json.length))
-  writeFileSync(path, Buffer.concat([size, Buffer.from(json), ...[...tensors.values()].map(([, , bytes]) => bytes)]))
+  writeTensors(path, tensors)
 }
 
 const WEIGHTS = 'model.safetensors'
@@ -172,8 +147,8 @@ const CASES: [string, (folder: string) => void, EmbedErrorCode, RegExp][] = [
     'a tensor has another shape',
     (f) =>
       rewrite(f, (x) => {
-        const e = x.get('encoder.layer.0.output.dense.bias') as [string, number[], Buffer]
-        x.set('encoder.layer.0.output.dense.bias', [e[0], [16], e[2].subarray(0, 64)])
+        const e = x.get('encoder.layer.0.output.dense.bias') as Tensor
+        x.set('encoder.layer.0.output.dense.bias', { ...e, shape: [16], bytes: e.bytes.subarray(0, 64) })
       }),
     'ModelInitialization',
     /encoder\.layer\.0\.output\.dense\.bias.*16.*32|encoder\.layer\.0\.output\.dense\.bias.*32.*16/s,
@@ -182,8 +157,8 @@ const CASES: [string, (folder: string) => void, EmbedErrorCode, RegExp][] = [
     'a tensor has another type',
     (f) =>
       rewrite(f, (x) => {
-        const e = x.get('encoder.layer.0.output.dense.bias') as [string, number[], Buffer]
-        x.set('encoder.layer.0.output.dense.bias', ['I32', e[1], e[2]])
+        const e = x.get('encoder.layer.0.output.dense.bias') as Tensor
+        x.set('encoder.layer.0.output.dense.bias', { ...e, dtype: 'I32' })
       }),
     'ModelInitialization',
     /encoder\.layer\.0\.output\.dense\.bias.*I32/s,
@@ -201,7 +176,7 @@ const CASES: [string, (folder: string) => void, EmbedErrorCode, RegExp][] = [
     'a weight is NaN',
     (f) =>
       rewrite(f, (x) => {
-        x.get('encoder.layer.0.output.dense.weight')?.[2].writeFloatLE(Number.NaN, 40)
+        x.get('encoder.layer.0.output.dense.weight')?.bytes.writeFloatLE(Number.NaN, 40)
       }),
     'ModelInitialization',
     /encoder\.layer\.0\.output\.dense\.weight/,
@@ -210,7 +185,7 @@ const CASES: [string, (folder: string) => void, EmbedErrorCode, RegExp][] = [
     'a weight is infinite',
     (f) =>
       rewrite(f, (x) => {
-        x.get('embeddings.word_embeddings.weight')?.[2].writeFloatLE(Number.POSITIVE_INFINITY, 0)
+        x.get('embeddings.word_embeddings.weight')?.bytes.writeFloatLE(Number.POSITIVE_INFINITY, 0)
       }),
     'ModelInitialization',
     /embeddings\.word_embeddings\.weight/,
@@ -253,20 +228,54 @@ const CASES: [string, (folder: string) => void, EmbedErrorCode, RegExp][] = [
   ],
 ]
 
+// A JSON file that is there says something: one that holds no object is broken, never "no settings".
+const NO_OBJECTS: [file: string, content: string][] = [
+  ['config.json', '[]'],
+  ['config_sentence_transformers.json', '["x"]'],
+  ['sentence_bert_config.json', '"foo"'],
+  ['tokenizer_config.json', '[]'],
+  ['1_Pooling/config.json', '3'],
+]
+for (const [file, content] of NO_OBJECTS) {
+  CASES.push([
+    `${file} is ${content}`,
+    (f) => writeFileSync(join(f, file), content),
+    'ModelInitialization',
+    new RegExp(file.replaceAll('.', '\\.')),
+  ])
+}
+
+async function refused(t: ExecutionContext, folder: string, code: EmbedErrorCode, message: RegExp): Promise<void> {
+  const error = await TextEmbedding.load(folder).then(
+    () => 'it loaded',
+    (error) => error,
+  )
+  t.true(EmbedError.is(error), String(error))
+  t.is(error.code, code, error.message)
+  t.regex(error.message, message)
+  t.is(error.model, folder)
+}
+
 for (const [what, spoil, code, message] of CASES) {
   test(what, async (t) => {
     const folder = copy(what)
     spoil(folder)
-    const error = await TextEmbedding.load(folder).then(
-      () => 'it loaded',
-      (error) => error,
-    )
-    t.true(EmbedError.is(error), String(error))
-    t.is(error.code, code, error.message)
-    t.regex(error.message, message)
-    t.is(error.model, folder)
+    await refused(t, folder, code, message)
   })
 }
+
+test('a Dense module without weights', async (t) => {
+  const folder = copy('dense without weights', 'tiny-bert-dense')
+  rmSync(join(folder, '3_Dense', WEIGHTS))
+  await refused(t, folder, 'ModelInitialization', /3_Dense\/model\.safetensors/)
+})
+
+test('a Dense module with only pickled weights', async (t) => {
+  const folder = copy('dense with pickled weights', 'tiny-bert-dense')
+  rmSync(join(folder, '2_Dense', WEIGHTS))
+  writeFileSync(join(folder, '2_Dense', 'pytorch_model.bin'), 'PK')
+  await refused(t, folder, 'UnsupportedModel', /2_Dense\/pytorch_model\.bin.*safetensors/s)
+})
 
 test('a model that is nowhere: every place that was searched, and what to do', async (t) => {
   const cacheDir = join(scratch, 'empty-cache')
@@ -298,7 +307,7 @@ test('vectors that are not finite are an error of their text, and of no other ca
   const folder = copy('overflow')
   rewrite(folder, (tensors) => {
     for (const name of ['encoder.layer.1.output.dense.weight', 'encoder.layer.1.output.dense.bias']) {
-      const bytes = tensors.get(name)?.[2] as Buffer
+      const { bytes } = tensors.get(name) as Tensor
       for (let i = 0; i < bytes.length; i += 4) bytes.writeFloatLE(3e38, i)
     }
   })

@@ -47,6 +47,57 @@ onLinux('20 times loaded, used and disposed: the last cycles need no more than t
   t.true(late <= early * 1.1, `${late} MB in the last five cycles, ${early} MB in cycles three to five`)
 })
 
+onLinux(
+  'five aborted loads leave nothing: their models go when the loads end, without a garbage collection',
+  async (t) => {
+    const { status, stdout, stderr } = await runModule(
+      `${RSS_ANON}
+     import { TextEmbedding } from 'simile'
+     const settled = async (most) => {
+       // The load goes on in the background and its model is freed there: wait for the figure, with a deadline.
+       const deadline = performance.now() + 20_000
+       let now
+       do {
+         await new Promise((resolve) => setTimeout(resolve, 20))
+         now = anonymous()
+       } while (now > most && performance.now() < deadline)
+       return now
+     }
+     const before = anonymous()
+     const model = await TextEmbedding.load()
+     await model.embed(['warm'])
+     const loaded = anonymous()
+     await model.dispose()
+     const idle = await settled(before + (loaded - before) / 2)
+     const after = []
+     for (let i = 0; i < 5; i++) {
+       const controller = new AbortController()
+       const pending = TextEmbedding.load(undefined, { signal: controller.signal })
+       // Late enough that the load has begun, which its growing memory shows, and early enough that it is not done.
+       const deadline = performance.now() + 20_000
+       while (anonymous() < idle + 1 && performance.now() < deadline) await new Promise(setImmediate)
+       controller.abort()
+       const error = await pending.catch((error) => error)
+       if (error?.name !== 'AbortError') throw new Error('not aborted: the load was over')
+       after.push(await settled(idle + (loaded - before) / 2))
+     }
+     console.log(JSON.stringify({ before, loaded, idle, after }))`,
+    )
+    t.is(status, 0, stderr)
+    const { before, loaded, idle, after } = JSON.parse(stdout) as {
+      before: number
+      loaded: number
+      idle: number
+      after: number[]
+    }
+    t.log(
+      `loaded ${Math.round(loaded - before)} MB; above idle after each abort: ${after.map((x) => Math.round(x - idle))}`,
+    )
+    t.true(loaded - before > 20, 'a load is big enough to be seen')
+    t.true(Math.max(...after) <= idle + (loaded - before) / 2, `${after} MB, ${idle} MB before`)
+  },
+)
+
 onLinux('bulk work does not pile up', async (t) => {
   const { status, stdout, stderr } = await runModule(
     `${RSS_ANON}

@@ -16,6 +16,22 @@ test('a lone surrogate is U+FFFD, as if the caller had called toWellFormed', asy
   t.not(await row('a💰'), await row('a\ufffd'), 'a whole pair is a character')
 })
 
+test('a lone surrogate is U+FFFD on every way into the addon: together, in a service, in an instruction', async (t) => {
+  const odd = ['\ud800', 'a\udc00b', '\udc00\ud800', '💰\ud83d', `${'é'.repeat(500)}\udfff`, 'fine']
+  const mended = odd.map((text) => text.toWellFormed())
+  t.notDeepEqual(odd, mended)
+  t.deepEqual((await model.embed(odd)).map(bytes), (await model.embed(mended)).map(bytes))
+  t.deepEqual(await model.tokenCount(odd), await model.tokenCount(mended))
+  const service = new NativeEmbeddingService({
+    model: tiny('tiny-bert-cls'),
+    descriptor: { queryTemplate: '{instruction}: {text}' },
+  })
+  for (const instruction of ['find \udbff', 'find']) {
+    const given = (await service.embedQuery(odd, { instruction })).map(bytes)
+    t.deepEqual(given, (await service.embedQuery(mended, { instruction: instruction.toWellFormed() })).map(bytes))
+  }
+})
+
 test('empty, blank and invisible texts have finite vectors of length one', async (t) => {
   const texts = ['', ' ', '\n\n', '\0', '\u200b', '\ufeff', '\u2028', '\u{e0001}']
   const rows = await model.embed(texts)

@@ -10,6 +10,7 @@ import {
   NativeEmbeddingService,
   type ServiceEmbedOptions,
 } from 'simile'
+import { runModule } from './helpers/child.ts'
 import { real, tiny } from './helpers/models.ts'
 import { bytes } from './helpers/vectors.ts'
 
@@ -136,6 +137,61 @@ test('a service of your own has the limits, the prompts and the helpers', async 
   await t.notThrowsAsync(through.embedQuery(['x'.repeat(32768)], { model }))
   await t.notThrowsAsync(through.ensureLoaded())
   t.deepEqual(through.modelConfig(model), { model, dimensions: 384 })
+})
+
+test('embedOne is interactive unless a priority is named', async (t) => {
+  const service = new LengthService()
+  await service.embedOne('a', { priority: undefined })
+  await service.embedOne('a', { priority: 'bulk' })
+  t.deepEqual(
+    service.seen.map(([, options]) => options?.priority),
+    ['interactive', 'bulk'],
+  )
+})
+
+test('a service of your own on a platform without the addon', async (t) => {
+  const { status, stdout, stderr } = await runModule(
+    `import { BaseEmbeddingService, createEmbeddings, NativeEmbeddingService } from 'simile'
+     class Plain extends BaseEmbeddingService {
+       name = 'plain'
+       supportsModel() { return true }
+       async embed(texts) { return createEmbeddings(texts.map((text) => Float32Array.of(text.length))) }
+     }
+     class Whole extends Plain {
+       modelConfig(model = 'mine') { return { model, dimensions: 1 } }
+       prompt(role) { return { template: role === 'query' ? 'q: {text}' : null, defaultInstruction: null } }
+     }
+     const said = (error) => [error.code, /plain/.test(error.message), /overrides prompt and modelConfig/.test(error.message)].join()
+     const attempt = async (work) => { try { return JSON.stringify(await work()) } catch (error) { return said(error) } }
+     const plain = new Plain()
+     const whole = new Whole()
+     for (const work of [
+       () => plain.embed(['ab']),
+       () => plain.embedWithRole(['ab'], 'generic'),
+       () => plain.embedQuery(['ab']),
+       () => plain.modelConfig(),
+       () => whole.embedQuery(['ab']),
+       () => whole.embedPassage(['ab']),
+       () => whole.modelConfig(),
+       () => new NativeEmbeddingService() && 'made',
+       () => new NativeEmbeddingService({ dimensions: 384 }),
+     ]) console.log(await attempt(work))`,
+    { env: { NAPI_RS_NATIVE_LIBRARY_PATH: '/no/addon/here.node' } },
+  )
+  t.is(stderr, '')
+  t.is(status, 0)
+  const asks = 'ModelInitialization,true,true'
+  t.deepEqual(stdout.trim().split('\n'), [
+    '[[2]]',
+    '[[2]]',
+    asks,
+    asks,
+    '[[5]]',
+    '[[2]]',
+    '{"model":"mine","dimensions":1}',
+    '"made"',
+    'ModelInitialization,false,false',
+  ])
 })
 
 test('embedOne of a service that breaks its word is an internal error, not an invented vector', async (t) => {

@@ -147,6 +147,56 @@ test('the array is copied before the first wait', async (t) => {
   t.deepEqual(rows.toArrays(), expected.toArrays())
 })
 
+test('a text far over the limit is refused without counting its bytes', async (t) => {
+  t.deepEqual(await refusal(['é'.repeat(2 ** 20 + 1)]), {
+    code: 'TextTooLong',
+    index: 0,
+    limit: 32768,
+    actual: 2 ** 20 + 1,
+    unit: 'bytes',
+  })
+  await t.throwsAsync(service.embed(['é'.repeat(2 ** 20 + 1)]), { message: /at least 1048577 UTF-8 bytes/ })
+  t.like(await refusal(['é'.repeat(2 ** 20)]), { actual: 2 ** 21 })
+})
+
+/** 1,000 texts that have to be measured, which takes turns of the event loop. The last one is too long. */
+const measured = () => [...Array.from({ length: 999 }, (_, i) => `${i}${'é'.repeat(16_000)}`), euros(10923)]
+
+test('texts that have to be measured are checked in turns, in the same order', async (t) => {
+  let turns = 0
+  let going = true
+  const count = () => {
+    turns++
+    if (going) setImmediate(count)
+  }
+  setImmediate(count)
+  t.like(await refusal(measured(), { nonsense: 1 }), { code: 'TextTooLong', index: 999, actual: 32769 })
+  going = false
+  t.true(turns > 1, `${turns} turns`)
+  t.like(await refusal([...measured().slice(0, 500), 1]), { code: 'InvalidInput', index: 500 })
+})
+
+test('texts and options are copied before the first wait, and an abort ends the checks', async (t) => {
+  const texts = measured()
+  const controller = new AbortController()
+  const options: Record<string, unknown> = { signal: controller.signal }
+  const pending = service.embed(texts, options)
+  texts.length = 0
+  options.nonsense = 1
+  options.signal = undefined
+  queueMicrotask(() => controller.abort(new Error('changed my mind')))
+  await t.throwsAsync(pending, { message: 'changed my mind' })
+})
+
+test('a request whose texts are being checked is in progress: a disposal waits for it', async (t) => {
+  const disposable = new NativeEmbeddingService({ model: tiny('tiny-bert-cls') })
+  const pending = disposable.embed(measured().slice(0, 400))
+  const disposed = disposable.dispose()
+  await t.throwsAsync(disposable.embed(['a']), { code: 'ModelNotLoaded' })
+  t.is((await pending).length, 400)
+  await disposed
+})
+
 test('a prompt is not counted against the limit of a text', async (t) => {
   const prompted = new NativeEmbeddingService({
     model: tiny('tiny-bert-cls'),

@@ -3,6 +3,7 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { readTensors } from './safetensors.ts'
 
 export const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 const FIXTURES = join(ROOT, '__test__', 'fixtures')
@@ -62,17 +63,13 @@ export interface Reference {
 export function reference(id: string): Reference {
   const path = join(FIXTURES, 'reference', id.replace('/', '--'))
   const table = JSON.parse(readFileSync(`${path}.json`, 'utf8'))
-  return { ...table, final: safetensor(`${path}.safetensors`, 'final') }
+  return { ...table, final: f32(`${path}.safetensors`, 'final') }
 }
 
 /** One f32 tensor of a safetensors file. */
-export function safetensor(path: string, name: string): Float32Array {
-  const bytes = readFileSync(path)
-  const length = Number(bytes.readBigUInt64LE(0))
-  const header = JSON.parse(bytes.toString('utf8', 8, 8 + length))
-  const { dtype, data_offsets: offsets } = header[name] as { dtype: string; data_offsets: [number, number] }
-  if (dtype !== 'F32') throw new Error(`${path}: ${name} is ${dtype}`)
-  return new Float32Array(
-    bytes.buffer.slice(bytes.byteOffset + 8 + length + offsets[0], bytes.byteOffset + 8 + length + offsets[1]),
-  )
+function f32(path: string, name: string): Float32Array {
+  const tensor = readTensors(path).get(name)
+  if (tensor?.dtype !== 'F32') throw new Error(`${path}: ${name} is ${tensor?.dtype ?? 'not there'}`)
+  const { buffer, byteOffset, byteLength } = tensor.bytes
+  return new Float32Array(buffer, byteOffset, byteLength / 4)
 }

@@ -2,17 +2,18 @@
  * Strings into the addon and rows out of it, a slice at a time.
  *
  * Cost: converting is work of the JavaScript thread (about 1 ms for a megabyte of text or for 1,000 rows
- * of 384 values), so a big call converts a slice, lets the event loop turn, and goes on. A slice is
- * small against {@link HOLD_MS}, which is the longest that a call holds the thread without a turn, save
- * for one text or one row that is bigger than a slice. A small call takes no turn at all.
+ * of 384 values), so a big call converts a slice, lets the event loop turn, and goes on. A slice is small
+ * against what {@link Turns} allows, which is the longest that a call holds the thread without a turn,
+ * save for one text or one row that is bigger than a slice. A small call takes no turn at all.
+ *
+ * Invariant: a result's memory in the addon is let go when its last row was taken or the call was aborted.
  */
 
-import { setImmediate } from 'node:timers/promises'
+import { throwIfAborted } from './abort'
 import type { NativeResult, NativeTextBatch } from './native'
-import { checkText } from './validation'
+import { Turns } from './turns'
+import { checkText, ValidatedTexts } from './validation'
 
-/** After this many milliseconds of converting, other work of the thread has its turn. */
-const HOLD_MS = 2
 /** UTF-16 units of one slice of texts. */
 const SLICE_UNITS = 128 * 1024
 /** Texts of one slice: each costs about 0.3 us besides its length. */
@@ -20,38 +21,29 @@ const SLICE_TEXTS = 512
 /** Values of one slice of rows: 256 KiB. */
 const SLICE_VALUES = 64 * 1024
 
-/** Gives the event loop a turn when the thread was held for long enough; throws the signal's reason if it is aborted. */
-class Turns {
-  #since = performance.now()
-  readonly #signal: AbortSignal | undefined
+/** Texts of one call: proven by a service, or a copy that nobody changes, whose texts are checked on the way. */
+export type CallTexts = ValidatedTexts | readonly unknown[]
 
-  constructor(signal: AbortSignal | undefined) {
-    this.#signal = signal
-  }
-
-  /** Whether a turn is due. Asked first, so that a small call has no `await` in it. */
-  due(): boolean {
-    return performance.now() - this.#since > HOLD_MS
-  }
-
-  async take(): Promise<void> {
-    await setImmediate()
-    if (this.#signal?.aborted) throw this.#signal.reason
-    this.#since = performance.now()
-  }
+/** How many texts there are. */
+export function countOf(texts: CallTexts): number {
+  return texts instanceof ValidatedTexts ? texts.texts.length : texts.length
 }
 
-/** Checks the texts and hands them over. `texts` must be a copy that nobody else changes. */
+/** Hands the texts over. The addon replaces a lone surrogate by U+FFFD. */
 export async function pushTexts(
   batch: NativeTextBatch,
-  texts: readonly unknown[],
+  texts: CallTexts,
   signal: AbortSignal | undefined,
 ): Promise<void> {
+  const [list, textAt] =
+    texts instanceof ValidatedTexts
+      ? [texts.texts, (index: number) => texts.texts[index] as string]
+      : [texts, (index: number) => checkText(texts[index], index)]
   const turns = new Turns(signal)
   let slice: string[] = []
   let units = 0
-  for (let index = 0; index < texts.length; index++) {
-    const text = checkText(texts[index], index)
+  for (let index = 0; index < list.length; index++) {
+    const text = textAt(index)
     slice.push(text)
     units += text.length
     if (units >= SLICE_UNITS || slice.length === SLICE_TEXTS) {
@@ -70,33 +62,49 @@ export async function takeRows(
   count: number,
   signal: AbortSignal | undefined,
 ): Promise<Float32Array[]> {
-  const turns = new Turns(signal)
-  const step = Math.max(1, Math.floor(SLICE_VALUES / result.dimensions))
-  if (count <= step) return result.rows(0, count)
   const rows: Float32Array[] = []
-  for (let from = 0; from < count; from += step) {
-    if (turns.due()) await turns.take()
-    for (const row of result.rows(from, Math.min(from + step, count))) rows.push(row)
-  }
+  await inSlices(result, count, signal, (from, to) => {
+    for (const row of result.rows(from, to)) rows.push(row)
+  })
   return rows
 }
 
-/** All rows in one block. */
+/** All rows in one block, which is allocated once. */
 export async function takeFlat(
   result: NativeResult,
   count: number,
   signal: AbortSignal | undefined,
 ): Promise<Float32Array> {
   const { dimensions } = result
-  const step = Math.max(1, Math.floor(SLICE_VALUES / dimensions))
-  if (count <= step) return result.flat()
+  let data: Float32Array | undefined
+  await inSlices(result, count, signal, (from, to) => {
+    const values = result.values(from, to)
+    // A result of one slice is the block itself.
+    if (values.length === count * dimensions) data = values
+    else {
+      data ??= new Float32Array(count * dimensions)
+      data.set(values, from * dimensions)
+    }
+  })
+  return data ?? new Float32Array(0)
+}
+
+/** Calls `take` for one range of rows after the other, with turns in between, and lets go of the result. */
+async function inSlices(
+  result: NativeResult,
+  count: number,
+  signal: AbortSignal | undefined,
+  take: (from: number, to: number) => void,
+): Promise<void> {
   const turns = new Turns(signal)
-  const data = new Float32Array(count * dimensions)
-  for (let from = 0; from < count; from += step) {
-    if (turns.due()) await turns.take()
-    result.rows(from, Math.min(from + step, count)).forEach((row, i) => {
-      data.set(row, (from + i) * dimensions)
-    })
+  const step = Math.max(1, Math.floor(SLICE_VALUES / result.dimensions))
+  try {
+    throwIfAborted(signal)
+    for (let from = 0; from < count; from += step) {
+      if (turns.due()) await turns.take()
+      take(from, Math.min(from + step, count))
+    }
+  } finally {
+    result.release()
   }
-  return data
 }

@@ -197,7 +197,10 @@ export class TierMismatchError extends EmbedError {
   }
 }
 
-/** The queue is full. Nothing of this call was computed: try again later. */
+/**
+ * The queue is full: nothing of this call was computed. Reserved: no call throws it yet, queues get limits in a
+ * later version. A service of your own may use it.
+ */
 export class OverloadedError extends EmbedError {
   declare readonly code: 'Overloaded'
   constructor(message: string, facts?: EmbedErrorFacts) {

@@ -4,11 +4,12 @@
  *
  * Invariants: the addon is touched at the first use, never by making a handle; a call that was aborted
  * rejects in the same turn and its work stops soon after; `dispose` lets calls in progress finish, then
- * frees the model, and every call that starts later is a `ModelNotLoadedError`.
+ * frees the model, and every call that starts later is a `ModelNotLoadedError`. A call starts when it is
+ * made: one that has yet to check its texts is in progress.
  */
 
 import { abortable, throwIfAborted } from './abort'
-import { pushTexts, takeFlat, takeRows } from './crossing'
+import { type CallTexts, countOf, pushTexts, takeFlat, takeRows } from './crossing'
 import {
   type Embeddings,
   type FlatEmbeddings,
@@ -39,6 +40,13 @@ export interface EmbedCall {
   readonly dimensions?: number | undefined
   readonly batchSize?: number | undefined
   readonly signal?: AbortSignal | undefined
+  /** What {@link ModelHandle.admit} gave, for a call that began with it. */
+  readonly admission?: Admission | undefined
+}
+
+/** Whether a call began before the model was let go. */
+export interface Admission {
+  readonly open: boolean
 }
 
 /** Who asks for a load: a service, whose next call wants it too, or a caller who is alone with it. */
@@ -60,8 +68,9 @@ export class ModelHandle {
   }
 
   /**
-   * Opens the model, or waits for who opens it already. An abort rejects at once; what the load
-   * has begun is finished, for the service's next call or for nobody.
+   * Opens the model, or waits for who opens it already. An abort rejects at once. What the load has
+   * begun is finished, for the service's next call; a caller who was alone with it lets go of the model,
+   * so its memory is free when the load ends.
    */
   async load(signal: AbortSignal | undefined, owner: LoadOwner): Promise<NativeModelInfo> {
     throwIfAborted(signal)
@@ -70,8 +79,18 @@ export class ModelHandle {
     return abortable(
       signal,
       () => this.#counted(async () => settled(await model.load(cancel), this.model)),
-      () => owner === 'caller' && cancel.cancel(),
+      () => {
+        if (owner === 'service') return
+        cancel.cancel()
+        model.dispose()
+      },
     )
+  }
+
+  /** Runs a call that has something to do before it needs the model; a disposal that comes later waits for it. */
+  admit<T>(call: (admission: Admission) => Promise<T>): Promise<T> {
+    const admission = { open: this.#disposal === undefined }
+    return this.#counted(() => call(admission))
   }
 
   /** Throws what a call would: the reason of an aborted signal, `ModelNotLoaded` after disposal. */
@@ -95,17 +114,17 @@ export class ModelHandle {
     return this.#native?.stats() ?? this.#finalStats
   }
 
-  /** Embeds texts into an array of rows. `texts` must be a copy that nobody changes. */
-  embed(texts: readonly unknown[], call: EmbedCall): Promise<Embeddings>
-  embed(texts: readonly unknown[], call: EmbedCall, output: 'rows' | 'flat'): Promise<Embeddings | FlatEmbeddings>
+  /** Embeds texts into an array of rows. */
+  embed(texts: CallTexts, call: EmbedCall): Promise<Embeddings>
+  embed(texts: CallTexts, call: EmbedCall, output: 'rows' | 'flat'): Promise<Embeddings | FlatEmbeddings>
   async embed(
-    texts: readonly unknown[],
+    texts: CallTexts,
     call: EmbedCall,
     output: 'rows' | 'flat' = 'rows',
   ): Promise<Embeddings | FlatEmbeddings> {
-    const { signal } = call
+    const { signal, admission } = call
     throwIfAborted(signal)
-    const model = this.#open()
+    const model = this.#open(admission)
     const { NativeCancel, NativeTextBatch } = native()
     const cancel = new NativeCancel()
     const work = async () => {
@@ -114,9 +133,10 @@ export class ModelHandle {
       const result = settled(await model.embed(batch, this.#nativeOptions(call), cancel), this.model)
       const columns = { total: result.tokensTotal, embedded: result.tokensEmbedded }
       const facts = factsOf(columns, result.dimensions, result.contractId)
+      const count = countOf(texts)
       return output === 'flat'
-        ? flatWithFacts(await takeFlat(result, texts.length, signal), texts.length, facts)
-        : withFacts(await takeRows(result, texts.length, signal), facts)
+        ? flatWithFacts(await takeFlat(result, count, signal), count, facts)
+        : withFacts(await takeRows(result, count, signal), facts)
     }
     return abortable(
       signal,
@@ -126,7 +146,7 @@ export class ModelHandle {
   }
 
   /** Counts the tokens of each text in the prompt of its role. */
-  async tokenCounts(texts: readonly unknown[], call: Omit<EmbedCall, 'priority'>): Promise<TokenColumns> {
+  async tokenCounts(texts: CallTexts, call: Omit<EmbedCall, 'priority'>): Promise<TokenColumns> {
     const { role, instruction, signal } = call
     throwIfAborted(signal)
     const model = this.#open()
@@ -154,8 +174,8 @@ export class ModelHandle {
     return this.#disposal
   }
 
-  #open(): NativeModel {
-    if (this.#disposal !== undefined) {
+  #open({ open }: Admission = { open: this.#disposal === undefined }): NativeModel {
+    if (!open) {
       throw new ModelNotLoadedError(`${this.model} was disposed; load it again to use it`, { model: this.model })
     }
     if (this.#native === undefined) {

@@ -142,8 +142,10 @@ export interface NativeResult {
   readonly contractId: string
   /** Rows `from` up to, not including, `to`, each in memory of its own. To be taken once, from the first to the last. */
   rows(from: number, to: number): Float32Array[]
-  /** All rows one after the other. */
-  flat(): Float32Array
+  /** Rows `from` up to, not including, `to`, one after the other in one array. Taken in order, as `rows` are. */
+  values(from: number, to: number): Float32Array
+  /** Lets go of the rows that were not taken. May be called at any time and more than once. */
+  release(): void
 }
 
 export interface NativeModel {

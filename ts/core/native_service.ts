@@ -1,8 +1,9 @@
 /**
  * A service that computes in this process.
  *
- * Invariants: one service has one model, and says so when another is asked for; making a service reads
- * nothing from disk; the model is loaded once, at the first request or at `ensureLoaded`, however many
+ * Invariants: one service has one model, and says so when another is asked for; making a service reads no
+ * file of a model and starts no thread (with `dimensions` it loads the addon, whose registry says which
+ * dimensions the model has, so it throws where there is no addon; without, it checks options only); the model is loaded once, at the first request or at `ensureLoaded`, however many
  * requests wait for it; a load that failed stays failed for this service (make a new one once the cause
  * is mended), and a load whose waiters gave up goes on for the next.
  */
@@ -10,7 +11,7 @@
 import type { Embeddings } from './embeddings'
 import { dimensionsFromEnv, EMBED_DIM_VARIABLE } from './environment'
 import { InvalidInputError } from './errors'
-import { ModelHandle } from './model_handle'
+import { type Admission, ModelHandle } from './model_handle'
 import { MODEL_OPTION_CHECKS, type ModelOptions } from './model_options'
 import {
   checkModelConfig,
@@ -20,7 +21,16 @@ import {
   type ModelDescriptor,
   modelDescriptor,
 } from './models'
-import { checkOptions, type OptionChecks, optionsObject, signal, text, wholeNumber } from './options'
+import {
+  checkOptions,
+  type OptionChecks,
+  optionsObject,
+  pendingSignal,
+  signal,
+  snapshotOptions,
+  text,
+  wholeNumber,
+} from './options'
 import { checkRole, type EmbeddingRole, type Priority, priorityOf } from './roles'
 import {
   BaseEmbeddingService,
@@ -63,6 +73,7 @@ export class NativeEmbeddingService extends BaseEmbeddingService {
   /**
    * @throws {@link InvalidInputError} for an unknown or wrong option, and for dimensions that a model of
    *   the registry cannot be cut to. Dimensions of another model are checked when it is loaded.
+   * @throws {@link ModelInitializationError} for `dimensions` where the addon cannot be loaded.
    */
   constructor(options?: NativeEmbeddingServiceOptions) {
     super()
@@ -109,7 +120,7 @@ export class NativeEmbeddingService extends BaseEmbeddingService {
   }
 
   override async embedOne(text: string, options?: ServiceEmbedOptions): Promise<Float32Array> {
-    const rows = await this.#run(validateTexts([text]), 'generic', options, 'interactive')
+    const rows = await this.#checked([text], 'generic', options, 'interactive')
     return rows[0] as Float32Array
   }
 
@@ -118,7 +129,7 @@ export class NativeEmbeddingService extends BaseEmbeddingService {
     role: EmbeddingRole,
     options?: ServiceEmbedOptions,
   ): Promise<Embeddings> {
-    return this[embedValidated](validateTexts(texts), checkRole(role), options)
+    return this.#checked(texts, role, options)
   }
 
   /**
@@ -183,12 +194,27 @@ export class NativeEmbeddingService extends BaseEmbeddingService {
     return this.#run(valid, role, options)
   }
 
-  /** What follows the texts in the order of checks: options, model, signal. The prompt is the addon's to apply. */
-  async #run(
-    { texts }: ValidatedTexts,
+  /** A request from outside: its texts and its role are checked first. It counts as in progress meanwhile. */
+  #checked(
+    texts: readonly string[],
     role: EmbeddingRole,
     options: ServiceEmbedOptions | undefined,
-    priority: Priority = priorityOf(role, texts.length),
+    priority?: Priority,
+  ): Promise<Embeddings> {
+    const given = snapshotOptions(options)
+    return this.#handle.admit(async (admission) => {
+      const valid = await validateTexts(texts, pendingSignal(given))
+      return this.#run(valid, checkRole(role), given, priority, admission)
+    })
+  }
+
+  /** What follows the texts in the order of checks: options, model, signal. The prompt is the addon's to apply. */
+  async #run(
+    valid: ValidatedTexts,
+    role: EmbeddingRole,
+    options: ServiceEmbedOptions | undefined,
+    priority: Priority = priorityOf(role, valid.texts.length),
+    admission?: Admission,
   ): Promise<Embeddings> {
     const { model, ...call } = checkOptions('an embedding request', options, SERVICE_EMBED_CHECKS)
     if (model !== undefined && !this.supportsModel(model)) {
@@ -197,6 +223,6 @@ export class NativeEmbeddingService extends BaseEmbeddingService {
         { model, option: 'model', allowed: [this.#handle.model] },
       )
     }
-    return this.#handle.embed(texts, { role, priority, dimensions: this.#dimensions, ...call })
+    return this.#handle.embed(valid, { role, priority, dimensions: this.#dimensions, admission, ...call })
   }
 }

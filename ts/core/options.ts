@@ -36,6 +36,17 @@ export function checkOptions<T extends object>(what: string, options: unknown, c
   return checked as Checked<T>
 }
 
+/** A copy of options that are checked later, so that a caller may change theirs meanwhile. */
+export function snapshotOptions<T>(options: T): T {
+  return typeof options === 'object' && options !== null && !Array.isArray(options) ? { ...options } : options
+}
+
+/** The signal of options that are not checked yet, if it may still abort. */
+export function pendingSignal(options: unknown): AbortSignal | undefined {
+  const { signal } = (options ?? {}) as { signal?: unknown }
+  return isAbortSignal(signal) && !signal.aborted ? signal : undefined
+}
+
 /** The options as an object; `undefined` is no options, and anything that is no object is refused. */
 export function optionsObject<T extends object>(options: T | undefined): Partial<T> {
   if (options === undefined) return {}

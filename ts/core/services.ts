@@ -4,12 +4,27 @@
  * An application takes an {@link EmbeddingService} and need not know whether it computes here, asks a
  * server or keeps a cache. {@link BaseEmbeddingService} is the interface with everything filled in that
  * follows from `embed`: extend it for a service of your own.
+ *
+ * The base needs the addon for one thing: what its registry knows of a model, which is asked for the
+ * prompts of `embedQuery` and `embedPassage` and for `modelConfig`. A service that overrides `prompt` and
+ * `modelConfig` works on a platform without the addon; there the base's own two are an error that says so,
+ * because a prompt that is left out is a wrong vector.
  */
 
 import type { Embeddings } from './embeddings'
-import { InternalError } from './errors'
-import { DEFAULT_MODEL, describeModel, type ModelConfig } from './models'
-import { anyText, type OptionChecks, oneOf, optionsObject, signal, text, wholeNumber } from './options'
+import { InternalError, ModelInitializationError } from './errors'
+import { DEFAULT_MODEL, describeModel, type ModelConfig, type RegistryEntry } from './models'
+import {
+  anyText,
+  type OptionChecks,
+  oneOf,
+  optionsObject,
+  pendingSignal,
+  signal,
+  snapshotOptions,
+  text,
+  wholeNumber,
+} from './options'
 import { applyPrompt, checkRole, type EmbeddingRole, type Priority, type Prompt, priorityOf } from './roles'
 import { type ValidatedTexts, validateTexts } from './validation'
 
@@ -77,19 +92,24 @@ export const SERVICE_EMBED_CHECKS: OptionChecks<ServiceEmbedOptions> = {
  */
 export const embedValidated = Symbol('simile.embedValidated')
 
-/** {@link EmbeddingService} with every method that follows from `embed`. */
+/**
+ * {@link EmbeddingService} with every method that follows from `embed`. Override `prompt` and `modelConfig`
+ * to do without the registry, and so without the addon.
+ */
 export abstract class BaseEmbeddingService implements EmbeddingService {
   abstract readonly name: string
   /**
    * Embeds texts without a prompt: one vector per text, in order, or a rejection. A text may be longer
-   * than the limit of a request by the prompt that `embedWithRole` has put in front of it.
+   * than the limit of a request by the prompt that `embedWithRole` has put in front of it. Texts are as the
+   * caller gave them: a lone surrogate is U+FFFD once the text is encoded, or after `toWellFormed()`.
    */
   abstract embed(texts: readonly string[], options?: ServiceEmbedOptions): Promise<Embeddings>
   abstract supportsModel(model: string): boolean
 
   /** @throws {@link InternalError} if `embed` gives anything but one vector. */
   async embedOne(text: string, options?: ServiceEmbedOptions): Promise<Float32Array> {
-    const rows = await this.embed([text], { priority: 'interactive', ...optionsObject(options) })
+    const { priority = 'interactive', ...rest } = optionsObject(options)
+    const rows = await this.embed([text], { ...rest, priority })
     const [row] = rows
     if (row !== undefined && rows.length === 1) return row
     throw new InternalError(`${this.name}.embed gave ${rows.length} vectors for one text`, {
@@ -116,8 +136,9 @@ export abstract class BaseEmbeddingService implements EmbeddingService {
     role: EmbeddingRole,
     options?: ServiceEmbedOptions,
   ): Promise<Embeddings> {
-    const valid = validateTexts(texts)
-    const { instruction, ...rest } = optionsObject(options)
+    const given = snapshotOptions(options)
+    const valid = await validateTexts(texts, pendingSignal(given))
+    const { instruction, ...rest } = optionsObject(given)
     const prompt = this.prompt(checkRole(role), rest.model)
     const priority = priorityOf(role, valid.texts.length, rest.priority)
     return this.embed(applyPrompt(prompt, valid.texts, instruction), { ...rest, priority })
@@ -126,17 +147,28 @@ export abstract class BaseEmbeddingService implements EmbeddingService {
   /** Nothing to load, unless a service says otherwise. */
   async ensureLoaded(_options?: EnsureLoadedOptions): Promise<void> {}
 
-  /** The model at its own dimensions. */
+  /**
+   * The model at the dimensions that the registry knows.
+   *
+   * @throws {@link ModelInitializationError} where the addon, which holds the registry, cannot be loaded:
+   *   override this to do without.
+   */
   modelConfig(model: string = DEFAULT_MODEL): ModelConfig {
-    return { model, dimensions: describeModel(model)?.dimensions ?? null }
+    return { model, dimensions: known(this, model)?.dimensions ?? null }
   }
 
-  /** The prompt of a role: that of the registry, unless a service knows better. */
+  /**
+   * The prompt of a role: that of the registry, unless a service knows better. `generic` has none, and
+   * asks nobody.
+   *
+   * @throws {@link ModelInitializationError} where the addon, which holds the registry, cannot be loaded:
+   *   override this to do without. A prompt is never left out in silence.
+   */
   protected prompt(role: EmbeddingRole, model?: string): Prompt {
-    const known = role === 'generic' ? undefined : describeModel(this.modelConfig(model).model)
+    const entry = role === 'generic' ? undefined : known(this, this.modelConfig(model).model)
     return {
-      template: (role === 'query' ? known?.queryTemplate : known?.passageTemplate) ?? null,
-      defaultInstruction: known?.defaultInstruction ?? null,
+      template: (role === 'query' ? entry?.queryTemplate : entry?.passageTemplate) ?? null,
+      defaultInstruction: entry?.defaultInstruction ?? null,
     }
   }
 
@@ -148,5 +180,19 @@ export abstract class BaseEmbeddingService implements EmbeddingService {
    */
   [embedValidated](valid: ValidatedTexts, role: EmbeddingRole, options?: ServiceEmbedOptions): Promise<Embeddings> {
     return this.embedWithRole(valid.texts, role, options)
+  }
+}
+
+/** What the registry knows of a service's model. The loader's error comes with what its author can do about it. */
+function known(service: EmbeddingService, model: string): RegistryEntry | undefined {
+  try {
+    return describeModel(model)
+  } catch (cause) {
+    if (!(cause instanceof ModelInitializationError)) throw cause
+    throw new ModelInitializationError(
+      `the service "${service.name}" asks the registry about ${model}, and the registry is in the addon; a service ` +
+        `that overrides prompt and modelConfig does without. ${cause.message}`,
+      { cause, model, ...(cause.allowed !== undefined && { allowed: cause.allowed }) },
+    )
   }
 }

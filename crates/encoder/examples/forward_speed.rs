@@ -1,4 +1,5 @@
-//! How fast the simd executor runs a model: tokens a second, GFLOP/s and where the time goes, on batches of random token ids.
+//! How fast the simd executor runs a model: tokens a second, GFLOP/s and where the time goes, on batches of random
+//! token ids.
 //!
 //! ```text
 //! cargo run --release -p simile-encoder --example forward_speed -- FOLDER [THREADS] [ROUNDS] [CASE]
@@ -94,7 +95,8 @@ fn forward(encoder: &dyn Encoder, batch: &Batch, pool: &ThreadPool, scratch: &mu
     }
 }
 
-/// Rounds of one micro-batch: the median is what an application sees, the best what the code can do when nothing else runs.
+/// Rounds of one micro-batch: the median is what an application sees, the best what the code can do when nothing else
+/// runs.
 fn measure(name: &str, encoder: &dyn Encoder, batch: &Batch, rounds: usize, pool: &ThreadPool, scratch: &mut Scratch) {
     let tokens: usize = batch.ids.len();
     let flops: u64 = batch.lengths.iter().map(|&length| encoder.flops(length)).sum();

@@ -1,8 +1,8 @@
 //! The seam between models and everything above them: one small trait, one flat batch, one error enum.
 //!
 //! # Contract
-//! A batch is ragged: the ids of all sequences one after the other, and a length for each. An executor reads the batch, computes
-//! the rows that were asked for and hands them back as [`Hidden`]; it never pads, truncates or reorders.
+//! A batch is ragged: the ids of all sequences one after the other, and a length for each. An executor reads the batch,
+//! computes the rows that were asked for and hands them back as [`Hidden`]; it never pads, truncates or reorders.
 
 use simile_kernels::ThreadPool;
 
@@ -10,7 +10,8 @@ use crate::{EncodeError, Hidden, Scratch};
 
 /// A loaded model that turns token ids into hidden states.
 pub trait Encoder: Send + Sync {
-    /// Runs the model on `batch` and returns the last layer's hidden states of the asked `rows`, sequences in input order.
+    /// Runs the model on `batch` and returns the last layer's hidden states of the asked `rows`, sequences in input
+    /// order.
     ///
     /// # Errors
     /// [`EncodeError`] when the batch does not fit the model, or when `ctx.checkpoint` answered [`Flow::Stop`].
@@ -149,7 +150,8 @@ pub struct Context<'a> {
     pub pool: &'a ThreadPool,
     /// Memory that is reused from call to call. One forward pass at a time.
     pub scratch: &'a mut Scratch,
-    /// Called between layers, by any rank, by several at once when sequences are shared out among threads. May take its time
-    /// (an interactive batch can run inside, with its own scratch and pool). After one [`Flow::Stop`] all ranks leave at their next layer.
+    /// Called between layers, by any rank, by several at once when sequences are shared out among threads. May take its
+    /// time (an interactive batch can run inside, with its own scratch and pool). After one [`Flow::Stop`] all ranks
+    /// leave at their next layer.
     pub checkpoint: &'a (dyn Fn() -> Flow + Sync),
 }

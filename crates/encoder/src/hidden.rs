@@ -1,8 +1,8 @@
 //! Hidden states of a batch, and their pooling where they lie.
 //!
 //! # Layout
-//! Rows of all sequences one after the other, `stride` floats apart, of which `hidden_size` hold values. Row indices of sequence i
-//! are `starts[i]..starts[i + 1]`.
+//! Rows of all sequences one after the other, `stride` floats apart, of which `hidden_size` hold values. Row indices of
+//! sequence i are `starts[i]..starts[i + 1]`.
 
 use std::ops::Range;
 
@@ -72,8 +72,8 @@ impl Hidden {
         }
     }
 
-    /// Pools every sequence into its row of `out` (sequences x hidden size, row-major), with the formulas of sentence-transformers'
-    /// `Pooling` module. There is no mask, because there is no padding.
+    /// Pools every sequence into its row of `out` (sequences x hidden size, row-major), with the formulas of
+    /// sentence-transformers' `Pooling` module. There is no mask, because there is no padding.
     ///
     /// # Panics
     /// When `out` has another size, or when `pooling` reads rows that were not computed (see [`Pooling::rows`]).

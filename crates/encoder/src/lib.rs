@@ -10,8 +10,8 @@
 //! # Contract
 //! - This crate knows token ids and tensors, never text, jobs or JavaScript.
 //! - A configuration is either understood whole or refused by name: nothing that changes a result is ignored.
-//! - The simd executor is deterministic: on one processor model a sequence's hidden states are the same bytes whatever its
-//!   batch-mates, their order, and the number of threads.
+//! - The simd executor is deterministic: on one processor model a sequence's hidden states are the same bytes whatever
+//!   its batch-mates, their order, and the number of threads.
 //! - Batches are ragged: no padded position is stored or computed.
 //!
 //! # Example

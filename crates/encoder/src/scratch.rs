@@ -2,7 +2,8 @@
 //!
 //! # Invariants
 //! - At most one forward pass uses a scratch at a time (`&mut` in [`Context`](crate::Context)).
-//! - Between passes it holds at most 128 MiB for each thread: what one unusually long text needed goes back to the system.
+//! - Between passes it holds at most 128 MiB for each thread: what one unusually long text needed goes back to the
+//!   system.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -13,14 +14,16 @@ use crate::simd::buffers::{BatchBuffers, ThreadBuffers};
 use crate::simd::profile::Stage;
 use crate::simd::team::TeamRecord;
 
-/// The most that is kept of each kind of buffer, for each thread. A group of 512 tokens of a model of width 1,024 has 11 MB of
-/// activations; a team that works together on one batch has those of all its threads in the first one's buffers.
+/// The most that is kept of each kind of buffer, for each thread. A group of 512 tokens of a model of width 1,024 has
+/// 11 MB of activations; a team that works together on one batch has those of all its threads in the first one's
+/// buffers.
 const KEEP_BYTES: usize = 32 << 20;
 
 /// Buffers of past forward passes, kept for the next one.
 #[derive(Default)]
 pub struct Scratch {
-    /// One for each thread: activations of the sequences that it computes. The first one serves the whole team when it works together.
+    /// One for each thread: activations of the sequences that it computes. The first one serves the whole team when it
+    /// works together.
     pub(crate) batches: Vec<Mutex<BatchBuffers>>,
     /// One for each thread: what only it reads.
     pub(crate) threads: Vec<Mutex<ThreadBuffers>>,
@@ -32,11 +35,12 @@ pub struct Scratch {
     pub(crate) team: TeamRecord,
 }
 
-/// Whether threads may work together on one batch, where sharing out whole sequences would leave some idle. Only time depends on it.
+/// Whether threads may work together on one batch, where sharing out whole sequences would leave some idle. Only time
+/// depends on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Teamwork {
-    /// Unless the last such pass took longer than one thread alone would have, because the host is busy with something else; then not
-    /// for a few passes.
+    /// Unless the last such pass took longer than one thread alone would have, because the host is busy with something
+    /// else; then not for a few passes.
     #[default]
     Adaptive,
     /// Whenever threads would be idle.
@@ -134,7 +138,8 @@ impl Scratch {
     }
 }
 
-/// Buffers hold plain numbers that every pass writes before it reads them, so those of a pass that panicked are as good as any.
+/// Buffers hold plain numbers that every pass writes before it reads them, so those of a pass that panicked are as good
+/// as any.
 fn get_mut<T>(mutex: &mut Mutex<T>) -> &mut T {
     mutex.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

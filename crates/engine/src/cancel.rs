@@ -1,13 +1,14 @@
 //! Cancellation: a switch that is thrown once, with a reason, and those who listen to it.
 //!
 //! Contract: [`CancelToken::cancel`] returns after every listener was told, on the caller's thread, so a listener must
-//! be quick and must not wait. A listener that comes late is told at once. Listeners are held weakly: a token that
+//! be quick and must not wait; one that panics keeps no other from being told. A listener that comes late is told at once. Listeners are held weakly: a token that
 //! outlives ten thousand calls holds none of them.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use crate::failure::Failure;
+use crate::panics;
 
 /// Something that wants to know when a token is cancelled.
 pub(crate) trait Listener: Send + Sync {
@@ -102,7 +103,8 @@ impl Listener for Inner {
         let listeners = std::mem::take(&mut self.lock().list);
         for listener in listeners {
             if let Some(listener) = listener.upgrade() {
-                listener.cancelled(reason);
+                // A caller's function that panics keeps no other call from ending.
+                let _ = panics::catch(|| listener.cancelled(reason));
             }
         }
     }
@@ -153,6 +155,24 @@ mod tests {
         assert_eq!(second.reason(), Some(&Failure::disposed()));
         assert_eq!(first.reason(), Some(&Failure::cancelled()));
         assert!(parent.child().is_cancelled());
+    }
+
+    #[test]
+    fn a_listener_that_panics_leaves_nobody_behind() {
+        struct Bad;
+        impl Listener for Bad {
+            fn cancelled(&self, _: &Failure) {
+                panic!("told to");
+            }
+        }
+        let token = CancelToken::new();
+        let (bad, good) = (Arc::new(Bad), Arc::new(Heard::default()));
+        token.listen(&bad);
+        token.listen(&good);
+        let cancelling = token.clone();
+        let thread = std::thread::Builder::new().name("simile-test".to_owned());
+        thread.spawn(move || cancelling.cancel()).unwrap().join().expect("the cancelling thread went on");
+        assert_eq!(good.0.lock().unwrap().len(), 1);
     }
 
     #[test]

@@ -14,11 +14,11 @@ pub(crate) fn pipeline(error: PipelineError) -> Failure {
         PipelineError::TextTooLong { limit, actual } | PipelineError::TemplateTooLong { limit, actual } => {
             Failure::new(ErrorKind::TextTooLong, message).measured(limit as f64, actual as f64, "tokens")
         }
-        PipelineError::InvalidDimensions { actual, native, .. } => {
-            Failure::new(ErrorKind::InvalidInput, message).measured(native as f64, actual as f64, "dimensions")
-        }
+        PipelineError::InvalidDimensions { actual, native, .. } => Failure::new(ErrorKind::InvalidInput, message)
+            .measured(native as f64, actual as f64, "dimensions")
+            .of_option("dimensions"),
         PipelineError::InstructionNotSupported { .. } | PipelineError::InstructionMissing { .. } => {
-            Failure::new(ErrorKind::InvalidInput, message)
+            Failure::new(ErrorKind::InvalidInput, message).of_option("instruction")
         }
         PipelineError::TokenizerPanicked { .. } => Failure::new(ErrorKind::TaskFailed, message),
         _ => Failure::new(ErrorKind::InferenceFailed, message),
@@ -61,9 +61,9 @@ pub(crate) fn load(error: LoadError) -> Failure {
         LoadError::UnsupportedModule { .. }
         | LoadError::UnsupportedValue { .. }
         | LoadError::PromptNotPooled { .. } => Failure::new(ErrorKind::UnsupportedModel, message),
-        LoadError::MaxLengthTooSmall { value, special } => {
-            Failure::new(ErrorKind::InvalidInput, message).measured(special as f64 + 1.0, value as f64, "tokens")
-        }
+        LoadError::MaxLengthTooSmall { value, special } => Failure::new(ErrorKind::InvalidInput, message)
+            .measured(special as f64 + 1.0, value as f64, "tokens")
+            .of_option("maxLength"),
         LoadError::InvalidOverride { .. } | LoadError::Template { .. } => {
             Failure::new(ErrorKind::InvalidInput, message)
         }

@@ -118,17 +118,47 @@ impl Shared {
         jobs
     }
 
-    /// The life of the dispatcher.
+    /// The life of the dispatcher. A panic between two steps (in the queue, or in making a workspace) is not that of one
+    /// call: all that wait fail, because the next turn could meet it again, and the dispatcher starts afresh.
     pub(crate) fn dispatch(&self) {
-        let mut workspace = Workspace::new(self.threads());
-        while self.wait(&mut workspace) {
-            let threads = self.threads();
-            if workspace.threads != threads {
-                workspace = Workspace::new(threads);
+        let mut workspace = None;
+        loop {
+            match panics::catch(|| self.turn(&mut workspace)) {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(panic) => {
+                    let _ = panics::catch(|| workspace = None);
+                    self.abandon(&panic);
+                }
             }
-            if let Some(step) = self.with_queue(|queue| queue.next(|priority| budget(priority, threads))) {
-                self.perform(step, &mut workspace, true);
+        }
+    }
+
+    /// Waits for a step and does it. `false` when the engine stops.
+    fn turn(&self, workspace: &mut Option<Workspace>) -> bool {
+        if !self.wait(workspace) {
+            return false;
+        }
+        let threads = self.threads();
+        let workspace = match workspace {
+            Some(workspace) if workspace.threads == threads => workspace,
+            // The old pool's threads end before the new one's start.
+            other => {
+                *other = None;
+                other.insert(Workspace::new(threads))
             }
+        };
+        if let Some(step) = self.with_queue(|queue| queue.next(|priority| budget(priority, threads))) {
+            self.perform(step, workspace, true);
+        }
+        true
+    }
+
+    /// Fails all calls that wait.
+    fn abandon(&self, panic: &str) {
+        for job in self.with_queue(Queue::drain) {
+            // The last owner of a job lets go of what the caller gave.
+            let _ = panics::catch(move || job.fail(panics::failure("the dispatcher", panic)));
         }
     }
 
@@ -203,7 +233,7 @@ impl Shared {
     }
 
     /// Waits for work: first awake, then asleep. `false` when the engine stops.
-    fn wait(&self, workspace: &mut Workspace) -> bool {
+    fn wait(&self, workspace: &mut Option<Workspace>) -> bool {
         let start = Instant::now();
         let mut last = start;
         while !self.pending.load(Ordering::Acquire) {
@@ -227,7 +257,7 @@ impl Shared {
                 state = woken;
                 if timeout.timed_out() && state.queue.is_empty() {
                     drop(state);
-                    workspace.trim();
+                    workspace.iter_mut().for_each(Workspace::trim);
                     lock(&self.solos).clear();
                     trimmed = true;
                     state = self.lock();
@@ -269,4 +299,57 @@ fn budget(priority: Priority, threads: usize) -> u64 {
 /// Locks what no panic can leave half changed.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Weak;
+    use std::sync::mpsc::{Receiver, channel};
+
+    use super::*;
+    use crate::failure::{ErrorKind, Failure};
+    use crate::job::{Finished, Order};
+    use crate::model::Model;
+    use crate::model::fake::Named;
+
+    fn counting(model: Arc<dyn Model>) -> (Arc<Job>, Receiver<Result<Finished, Failure>>) {
+        let order = Order {
+            texts: vec!["a".to_owned()],
+            role: Default::default(),
+            instruction: None,
+            kind: Kind::Count,
+            batch_size: 1,
+            priority: Priority::Bulk,
+        };
+        let (sender, receiver) = channel();
+        let done = Box::new(move |result| sender.send(result).unwrap());
+        (Job::new(model, Arc::default(), order, &[], Weak::new(), done), receiver)
+    }
+
+    #[test]
+    fn a_panic_between_two_steps_fails_the_calls_that_wait_and_the_dispatcher_goes_on() {
+        let shared = Arc::new(Shared::new(1));
+        // The queue is the last owner of a settled call, and lets go of it when it looks for the next step: the model's
+        // destructor panics there, under the lock.
+        let (settled, _heard) = counting(Arc::new(Named { drop_panics: true }));
+        settled.fail(Failure::cancelled());
+        shared.push(settled);
+        let (waiting, answer) = counting(Arc::new(Named::default()));
+        shared.push(waiting);
+        let dispatching = shared.clone();
+        let thread = std::thread::Builder::new().name("simile-test".to_owned());
+        let thread = thread.spawn(move || dispatching.dispatch()).unwrap();
+
+        let failure = answer.recv_timeout(Duration::from_secs(60)).expect("answered").unwrap_err();
+        assert_eq!(failure.kind, ErrorKind::TaskFailed);
+        assert!(failure.message.contains("told to"), "{failure}");
+        assert_eq!(shared.depth(), (0, 0));
+
+        let (next, answer) = counting(Arc::new(Named::default()));
+        shared.push(next);
+        let finished = answer.recv_timeout(Duration::from_secs(60)).expect("answered").unwrap();
+        assert_eq!(finished.tokens.total, [1]);
+        shared.stop();
+        thread.join().expect("no panic got out");
+    }
 }

@@ -69,9 +69,12 @@ impl Engine {
             Ok(dimensions) => dimensions,
             Err(error) => return done(Err(convert::pipeline(error))),
         };
+        if let Err(error) = model.check_instruction(role, instruction.as_deref()) {
+            return done(Err(convert::pipeline(error)));
+        }
         if batch_size == Some(0) {
             let message = "batchSize is 0; allowed is a whole number from 1";
-            return done(Err(Failure::new(ErrorKind::InvalidInput, message)));
+            return done(Err(Failure::new(ErrorKind::InvalidInput, message).of_option("batchSize")));
         }
         let batch_size = batch_size.unwrap_or(simile_pipeline::DEFAULT_BATCH_SIZE);
         let order = Order { texts, role, instruction, kind: Kind::Embed { dimensions }, batch_size, priority };
@@ -97,6 +100,9 @@ impl Engine {
         done: impl FnOnce(Result<TokenCounts, Failure>) + Send + 'static,
     ) {
         let CountJob { texts, role, instruction, priority } = request;
+        if let Err(error) = model.check_instruction(role, instruction.as_deref()) {
+            return done(Err(convert::pipeline(error)));
+        }
         let order = Order { texts, role, instruction, kind: Kind::Count, batch_size: usize::MAX, priority };
         let finish = move |finished: Result<Finished, Failure>| done(finished.map(|finished| finished.tokens));
         self.submit(model, statistics, order, cancels, Box::new(finish));
@@ -130,7 +136,8 @@ impl Engine {
 
     fn start(&self) -> Result<(), Failure> {
         let mut dispatcher = self.dispatcher.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if dispatcher.is_none() {
+        // It ends only when the engine does: see `Shared::dispatch`. Should it be gone all the same, calls get another.
+        if dispatcher.as_ref().is_none_or(JoinHandle::is_finished) {
             let shared = self.shared.clone();
             let thread = thread::Builder::new()
                 .name(format!("{THREAD_PREFIX}compute-0"))

@@ -86,6 +86,8 @@ pub struct Failure {
     pub actual: Option<f64>,
     /// What `limit` and `actual` count: `"tokens"`, `"bytes"`, `"dimensions"`, `"threads"`.
     pub unit: Option<&'static str>,
+    /// The option at fault, by its name in JavaScript, or the environment variable.
+    pub option: Option<&'static str>,
     /// The model that it is about, as it was asked for.
     pub model: Option<String>,
 }
@@ -93,7 +95,16 @@ pub struct Failure {
 impl Failure {
     /// A failure without facts.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Failure {
-        Failure { kind, message: message.into(), index: None, limit: None, actual: None, unit: None, model: None }
+        Failure {
+            kind,
+            message: message.into(),
+            index: None,
+            limit: None,
+            actual: None,
+            unit: None,
+            option: None,
+            model: None,
+        }
     }
 
     /// The failure of a call that its caller cancelled.
@@ -115,6 +126,12 @@ impl Failure {
     /// Adds what is allowed and what was met.
     pub fn measured(mut self, limit: f64, actual: f64, unit: &'static str) -> Failure {
         (self.limit, self.actual, self.unit) = (Some(limit), Some(actual), Some(unit));
+        self
+    }
+
+    /// Adds the option or environment variable at fault.
+    pub fn of_option(mut self, option: &'static str) -> Failure {
+        self.option = Some(option);
         self
     }
 

@@ -50,6 +50,15 @@ impl<T: Send + Sync + 'static> Lazy<T> {
         Lazy { loads, slot: Mutex::new(Some(slot)), disposed: CancelToken::new() }
     }
 
+    /// Calls `hook` with the outcome of the load when it comes, before anybody who asks for the value afterwards is
+    /// answered by the loader. Never, when there is no load.
+    pub(crate) fn when_settled(&self, hook: impl FnOnce(&Outcome<T>) + Send + 'static) {
+        let cell = lock(&self.slot).as_ref().map(|slot| slot.cell.clone());
+        if let Some(cell) = cell {
+            cell.when_set(hook);
+        }
+    }
+
     /// Asks for the value. `done` is called exactly once: by this thread when the outcome is known, by the loader's
     /// thread when it comes, or by the thread that cancels `cancel` or disposes of this.
     pub fn load(&self, cancel: &CancelToken, done: impl FnOnce(Outcome<T>) + Send + 'static) {
@@ -234,6 +243,22 @@ mod tests {
         assert_eq!(follower.get().expect("settled").clone().expect_err("failed"), failure);
         loads.join("a".into(), late.clone(), Box::new(|| Ok(8)));
         assert_eq!(*late.get().expect("settled").clone().expect("loaded"), 8);
+    }
+
+    #[test]
+    fn a_follower_that_panics_leaves_no_other_unset() {
+        let loads: Arc<Loads<u32>> = Arc::default();
+        let cells: Vec<_> = (0..3).map(|_| Arc::new(Once::new())).collect();
+        cells[1].when_set(|_| panic!("told to"));
+        let (inner, followers) = (loads.clone(), cells[1..].to_vec());
+        let load: Load<u32> = Box::new(move || {
+            followers.into_iter().for_each(|cell| inner.join("a".into(), cell, Box::new(|| panic!("loaded twice"))));
+            Ok(7)
+        });
+        let leader = cells[0].clone();
+        let thread = thread::Builder::new().name(format!("{THREAD_PREFIX}test"));
+        thread.spawn(move || loads.join("a".into(), leader, load)).unwrap().join().expect("the loader went on");
+        assert!(cells.iter().all(|cell| cell.get().is_some_and(Result::is_ok)));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 use std::fmt::Write as _;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 
@@ -46,20 +47,38 @@ pub struct LoadRequest {
     pub threads: Option<usize>,
 }
 
-/// A model that is loaded, with where it came from. It goes away on a thread of its own: unmapping weights and freeing
-/// a vocabulary of 250,000 words takes tens of milliseconds, which the JavaScript thread does not have.
+/// Loaded models of this process whose memory is not given back yet.
+static ALIVE: AtomicUsize = AtomicUsize::new(0);
+
+/// A model that is loaded. It goes away on a thread of its own: unmapping weights and freeing a vocabulary of 250,000
+/// words takes tens of milliseconds, which the JavaScript thread does not have.
 #[derive(Debug)]
 pub struct LoadedModel {
     /// There until the drop.
     model: Option<TextModel>,
-    files: ModelFiles,
+    /// The prompts that the model cannot make: see [`Prompt`].
+    refused: Vec<Prompt>,
 }
 
+/// What decides whether a text has a prompt: its role, and whether an instruction was given.
+type Prompt = (Role, bool);
+
 impl LoadedModel {
-    /// The files that it was loaded from.
-    pub fn files(&self) -> &ModelFiles {
-        &self.files
+    fn new(model: TextModel) -> LoadedModel {
+        ALIVE.fetch_add(1, Ordering::Relaxed);
+        let roles = [Role::Generic, Role::Query, Role::Passage];
+        let prompts = roles.into_iter().flat_map(|role| [(role, false), (role, true)]);
+        let refused = prompts.filter(|&prompt| refusal(&model, prompt).is_some()).collect();
+        LoadedModel { model: Some(model), refused }
     }
+}
+
+/// Why the model refuses a prompt, asked with an empty text. Other errors are those of the text.
+fn refusal(model: &TextModel, (role, instruction): Prompt) -> Option<PipelineError> {
+    let error = model.tokenize(role, instruction.then_some(""), "").err()?;
+    let of_prompt =
+        matches!(error, PipelineError::InstructionNotSupported { .. } | PipelineError::InstructionMissing { .. });
+    of_prompt.then_some(error)
 }
 
 impl Deref for LoadedModel {
@@ -72,17 +91,28 @@ impl Deref for LoadedModel {
 
 impl Drop for LoadedModel {
     fn drop(&mut self) {
-        let model = self.model.take();
+        let model = Unload(self.model.take());
         // Without a thread to be had the closure comes back and is dropped here.
-        let _ = thread::Builder::new().name(format!("{THREAD_PREFIX}unloader")).spawn(move || {
-            drop(model);
+        let _ = thread::Builder::new().name(format!("{THREAD_PREFIX}unloader")).spawn(move || drop(model));
+    }
+}
+
+/// Frees a model, and with the last one what the allocator kept of all.
+struct Unload(Option<TextModel>);
+
+impl Drop for Unload {
+    fn drop(&mut self) {
+        drop(self.0.take());
+        if ALIVE.fetch_sub(1, Ordering::AcqRel) == 1 {
             return_free_memory();
-        });
+        }
     }
 }
 
 /// Gives what was freed back to the system. glibc keeps an arena for each thread that ever allocated, and a vocabulary
 /// freed here came from the arena of a loader's thread: without this, twenty loads held up to 30 MB more than one.
+///
+/// It locks one arena after the other, the one of the JavaScript thread too, so it is not called while models live.
 fn return_free_memory() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: may be called at any time, by any thread.
@@ -93,23 +123,35 @@ fn return_free_memory() {
 
 impl Model for LoadedModel {
     fn check_dimensions(&self, dimensions: Option<usize>) -> Result<usize, PipelineError> {
-        Model::check_dimensions(&**self, dimensions)
+        TextModel::check_dimensions(self, dimensions)
+    }
+
+    fn check_instruction(&self, role: Role, instruction: Option<&str>) -> Result<(), PipelineError> {
+        let prompt = (role, instruction.is_some());
+        match self.refused.contains(&prompt) {
+            true => refusal(self, prompt).map_or(Ok(()), Err),
+            false => Ok(()),
+        }
     }
 
     fn contract(&self, dimensions: usize) -> String {
-        Model::contract(&**self, dimensions)
+        TextModel::contract(self, Some(dimensions))
     }
 
     fn tokenize(&self, role: Role, instruction: Option<&str>, text: &str) -> Result<Tokens, PipelineError> {
-        Model::tokenize(&**self, role, instruction, text)
+        TextModel::tokenize(self, role, instruction, text)
     }
 
     fn count_tokens(&self, role: Role, instruction: Option<&str>, text: &str) -> Result<(usize, usize), PipelineError> {
-        Model::count_tokens(&**self, role, instruction, text)
+        match TextModel::tokenize(self, role, instruction, text) {
+            Ok(tokens) => Ok((tokens.total, tokens.ids.len())),
+            Err(PipelineError::TextTooLong { limit, actual }) => Ok((actual, limit)),
+            Err(error) => Err(error),
+        }
     }
 
     fn cost(&self, length: usize) -> u64 {
-        Model::cost(&**self, length)
+        TextModel::cost(self, length)
     }
 
     fn encode(
@@ -119,7 +161,7 @@ impl Model for LoadedModel {
         out: &mut [&mut [f32]],
         context: &mut Context<'_>,
     ) -> Result<Vec<Result<(), NonFinite>>, EncodeError> {
-        Model::encode(&**self, batch, dimensions, out, context)
+        TextModel::encode(self, batch, dimensions, out, context)
     }
 }
 
@@ -136,12 +178,18 @@ impl LazyModel {
         static LOADS: OnceLock<Arc<Loads<LoadedModel>>> = OnceLock::new();
         let asked_for = request.model.id_or_folder.clone();
         let name = asked_for.clone();
+        let threads = request.threads;
         let resolve = move || resolve(request).map_err(|failure| failure.of_model(&name));
-        LazyModel {
-            lazy: Lazy::new(LOADS.get_or_init(Arc::default).clone(), Box::new(resolve)),
-            statistics: Arc::default(),
-            asked_for,
+        let lazy = Lazy::new(LOADS.get_or_init(Arc::default).clone(), Box::new(resolve));
+        if let Some(threads) = threads {
+            // Also when the model was loaded already, for somebody else.
+            lazy.when_settled(move |outcome| {
+                if outcome.is_ok() {
+                    Engine::process().set_threads(threads);
+                }
+            });
         }
+        LazyModel { lazy, statistics: Arc::default(), asked_for }
     }
 
     /// Asks for the model, loading it if nobody did. `done` is called exactly once, as [`Lazy::load`] tells.
@@ -206,10 +254,7 @@ impl LazyModel {
 
 /// Finds the files and checks the options: the cheap half of a load.
 fn resolve(request: LoadRequest) -> Result<(String, Load<LoadedModel>), Failure> {
-    let threads = match request.threads {
-        Some(threads) => Some(threads::check(threads)?),
-        None => None,
-    };
+    request.threads.map(threads::check).transpose()?;
     // Read here although the engine reads it too, so that a malformed value is an error and not ignored.
     threads::from_environment()?;
     let isa = Isa::from_env().map_err(convert::isa)?;
@@ -222,14 +267,8 @@ fn resolve(request: LoadRequest) -> Result<(String, Load<LoadedModel>), Failure>
         isa,
         precision: request.precision,
     };
-    if let Some(threads) = threads {
-        Engine::process().set_threads(threads);
-    }
     let key = key(&files, &options);
-    let load = move || {
-        let model = TextModel::load(&files, &options).map_err(convert::load)?;
-        Ok(LoadedModel { model: Some(model), files })
-    };
+    let load = move || TextModel::load(&files, &options).map(LoadedModel::new).map_err(convert::load);
     Ok((key, Box::new(load)))
 }
 
@@ -237,25 +276,43 @@ fn resolve(request: LoadRequest) -> Result<(String, Load<LoadedModel>), Failure>
 fn key(files: &ModelFiles, options: &LoadOptions) -> String {
     let folder = files.folder.canonicalize().unwrap_or_else(|_| files.folder.clone());
     let mut key = format!("{}\n{}\n{:?}\n{options:?}\n", folder.display(), files.id, files.revision);
-    for (path, size, time) in listing(&folder) {
+    let mut files = Vec::new();
+    list(&folder, LISTED_LEVELS, &mut files);
+    for (path, size, time) in &files {
         // A folder whose model was trained anew is another model, even while the old one is still alive.
         let _ = writeln!(key, "{} {size} {time}", path.display());
+    }
+    if files.len() >= LISTED_FILES {
+        // Whether the rest has changed is not known, so nobody shares it.
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let _ = writeln!(key, "alone {}", NEXT.fetch_add(1, Ordering::Relaxed));
     }
     key
 }
 
-/// The files right in `folder`, with sizes and times of change (nanoseconds since 1970), sorted by name.
-fn listing(folder: &Path) -> Vec<(PathBuf, u64, u128)> {
-    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
-    let mut files: Vec<_> = entries
-        .filter_map(|entry| {
-            let path = entry.ok()?.path();
-            // Follows links: the hub's cache is made of them.
-            let data = std::fs::metadata(&path).ok().filter(std::fs::Metadata::is_file)?;
-            let time = data.modified().ok()?.duration_since(std::time::UNIX_EPOCH).ok()?.as_nanos();
-            Some((path, data.len(), time))
-        })
-        .collect();
-    files.sort();
-    files
+/// How deep a model's files lie: right in its folder, and in the folders of its modules (`1_Pooling`, `2_Dense`).
+const LISTED_LEVELS: usize = 2;
+
+/// The most files that are looked at: a model has a few dozen, and somebody may keep more than a model in its folder.
+const LISTED_FILES: usize = 4096;
+
+/// Appends the files of `folder` and of the `levels` - 1 levels of folders below it, [`LISTED_FILES`] at most in all, with
+/// sizes and times of change (nanoseconds since 1970), in the order of their names.
+fn list(folder: &Path, levels: usize, files: &mut Vec<(PathBuf, u64, u128)>) {
+    let Ok(entries) = std::fs::read_dir(folder) else { return };
+    let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    paths.sort();
+    for path in paths {
+        if files.len() >= LISTED_FILES {
+            return;
+        }
+        // Follows links: the hub's cache is made of them.
+        let Ok(data) = std::fs::metadata(&path) else { continue };
+        if data.is_file() {
+            let time = data.modified().ok().and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
+            files.push((path, data.len(), time.unwrap_or_default().as_nanos()));
+        } else if data.is_dir() && levels > 1 {
+            list(&path, levels - 1, files);
+        }
+    }
 }

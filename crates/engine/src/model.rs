@@ -1,10 +1,10 @@
 //! What the engine needs of a model: tokens, their cost, and vectors.
 //!
-//! The queue and the dispatcher know this trait only. [`simile_pipeline::TextModel`] is the one that users meet; the
+//! The queue and the dispatcher know this trait only. [`crate::LoadedModel`] is the one that users meet; the
 //! engine's own tests drive jobs through models that wait at a gate or panic on purpose, which no real model does.
 
 use simile_encoder::{Context, EncodeError};
-use simile_pipeline::{NonFinite, PipelineError, Role, TextModel, Tokens};
+use simile_pipeline::{NonFinite, PipelineError, Role, Tokens};
 
 /// A loaded model as jobs see it. Every method may be called from several threads at once.
 pub trait Model: Send + Sync + 'static {
@@ -13,6 +13,13 @@ pub trait Model: Send + Sync + 'static {
     /// # Errors
     /// [`PipelineError`] when the model cannot give that many.
     fn check_dimensions(&self, dimensions: Option<usize>) -> Result<usize, PipelineError>;
+
+    /// Whether texts of `role` can be embedded with this instruction, or without one: the same for all texts of a call,
+    /// so that it is asked once and is no error of a text. Quick: it is asked on the caller's thread.
+    ///
+    /// # Errors
+    /// [`PipelineError::InstructionNotSupported`] or [`PipelineError::InstructionMissing`].
+    fn check_instruction(&self, role: Role, instruction: Option<&str>) -> Result<(), PipelineError>;
 
     /// The contract id of vectors with that many dimensions.
     fn contract(&self, dimensions: usize) -> String;
@@ -46,38 +53,52 @@ pub trait Model: Send + Sync + 'static {
     ) -> Result<Vec<Result<(), NonFinite>>, EncodeError>;
 }
 
-impl Model for TextModel {
-    fn check_dimensions(&self, dimensions: Option<usize>) -> Result<usize, PipelineError> {
-        TextModel::check_dimensions(self, dimensions)
+#[cfg(test)]
+pub(crate) mod fake {
+    //! A model for tests of the engine's parts, which ask it for little.
+
+    use super::*;
+
+    /// A model that is only a name. It counts one token for each text; nothing else may be asked of it.
+    #[derive(Default)]
+    pub(crate) struct Named {
+        /// Whether letting go of it panics.
+        pub(crate) drop_panics: bool,
     }
 
-    fn contract(&self, dimensions: usize) -> String {
-        TextModel::contract(self, Some(dimensions))
-    }
-
-    fn tokenize(&self, role: Role, instruction: Option<&str>, text: &str) -> Result<Tokens, PipelineError> {
-        TextModel::tokenize(self, role, instruction, text)
-    }
-
-    fn count_tokens(&self, role: Role, instruction: Option<&str>, text: &str) -> Result<(usize, usize), PipelineError> {
-        match TextModel::tokenize(self, role, instruction, text) {
-            Ok(tokens) => Ok((tokens.total, tokens.ids.len())),
-            Err(PipelineError::TextTooLong { limit, actual }) => Ok((actual, limit)),
-            Err(error) => Err(error),
+    impl Drop for Named {
+        fn drop(&mut self) {
+            assert!(!self.drop_panics, "told to");
         }
     }
 
-    fn cost(&self, length: usize) -> u64 {
-        TextModel::cost(self, length)
-    }
-
-    fn encode(
-        &self,
-        batch: &[&[u32]],
-        dimensions: usize,
-        out: &mut [&mut [f32]],
-        context: &mut Context<'_>,
-    ) -> Result<Vec<Result<(), NonFinite>>, EncodeError> {
-        TextModel::encode(self, batch, dimensions, out, context)
+    impl Model for Named {
+        fn check_dimensions(&self, _: Option<usize>) -> Result<usize, PipelineError> {
+            unreachable!()
+        }
+        fn check_instruction(&self, _: Role, _: Option<&str>) -> Result<(), PipelineError> {
+            unreachable!()
+        }
+        fn contract(&self, _: usize) -> String {
+            unreachable!()
+        }
+        fn tokenize(&self, _: Role, _: Option<&str>, _: &str) -> Result<Tokens, PipelineError> {
+            unreachable!()
+        }
+        fn count_tokens(&self, _: Role, _: Option<&str>, _: &str) -> Result<(usize, usize), PipelineError> {
+            Ok((1, 1))
+        }
+        fn cost(&self, _: usize) -> u64 {
+            unreachable!()
+        }
+        fn encode(
+            &self,
+            _: &[&[u32]],
+            _: usize,
+            _: &mut [&mut [f32]],
+            _: &mut Context<'_>,
+        ) -> Result<Vec<Result<(), NonFinite>>, EncodeError> {
+            unreachable!()
+        }
     }
 }

@@ -3,9 +3,12 @@
 //! [`std::sync::OnceLock`] with callbacks: JavaScript must not block, so whoever needs the value leaves a function.
 //!
 //! Contract: every waiter is called exactly once with the one value, by the thread that sets it, or at once by its own
-//! thread when the value is there already. No lock is held during a call.
+//! thread when the value is there already. No lock is held during a call. A waiter that panics keeps no other from
+//! being called.
 
 use std::sync::{Mutex, OnceLock};
+
+use crate::panics;
 
 type Waiter<T> = Box<dyn FnOnce(&T) + Send>;
 
@@ -32,7 +35,8 @@ impl<T> Once<T> {
         let waiters = std::mem::take(&mut *self.lock());
         let value = self.value.get().expect("set above");
         for waiter in waiters {
-            waiter(value);
+            // Waiters belong to different callers, and the setting thread has more to do than any of them.
+            let _ = panics::catch(|| waiter(value));
         }
     }
 
@@ -73,6 +77,20 @@ mod tests {
         once.when_set(move |value| sender.send(("late", *value)).unwrap());
         let heard: Vec<_> = receiver.iter().collect();
         assert_eq!(heard, [("first", 7), ("second", 7), ("late", 7)]);
+    }
+
+    #[test]
+    fn a_waiter_that_panics_leaves_nobody_behind() {
+        let once = Arc::new(Once::new());
+        let (sender, receiver) = mpsc::channel();
+        let after = sender.clone();
+        once.when_set(move |value: &u32| sender.send(*value).unwrap());
+        once.when_set(|_| panic!("told to"));
+        once.when_set(move |value| after.send(*value + 1).unwrap());
+        let setting = once.clone();
+        let thread = std::thread::Builder::new().name("simile-test".to_owned());
+        thread.spawn(move || setting.set(7)).unwrap().join().expect("the setting thread went on");
+        assert_eq!(receiver.iter().collect::<Vec<_>>(), [7, 8]);
     }
 
     #[test]

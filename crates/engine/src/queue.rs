@@ -4,6 +4,8 @@
 //! - the interactive lane goes first; within a lane calls go in the order in which they came;
 //! - a call's texts are tokenised when its turn comes, at most [`WINDOW`] texts ahead, and planned into micro-batches of
 //!   at most its `batch_size` texts and the lane's work budget;
+//! - a call that only counts tokens does not wait for the micro-batches of the calls before it: between two micro-batches
+//!   of its lane one window of texts is counted, of the call that has waited longest;
 //! - a micro-batch that has room is filled up with more pieces of the call, as far as its `batch_size` allows, then with
 //!   those of the calls behind it, if they are for the same model and dimensions.
 //!
@@ -70,23 +72,30 @@ struct Entry {
     pieces: VecDeque<Piece>,
 }
 
+#[derive(Default)]
+struct Lane {
+    entries: VecDeque<Entry>,
+    /// A window was counted since the last micro-batch of the lane.
+    counted: bool,
+}
+
 /// The calls that wait.
 #[derive(Default)]
 pub(crate) struct Queue {
-    interactive: VecDeque<Entry>,
-    bulk: VecDeque<Entry>,
+    interactive: Lane,
+    bulk: Lane,
 }
 
 impl Queue {
     /// Puts a call at the end of its lane.
     pub(crate) fn push(&mut self, job: Arc<Job>) {
         let entry = Entry { busy: false, more: true, pieces: VecDeque::new(), job };
-        self.lane(entry.job.order.priority).push_back(entry);
+        self.lane(entry.job.order.priority).entries.push_back(entry);
     }
 
     /// How many calls wait or are partly done, as (interactive, bulk).
     pub(crate) fn depth(&self) -> (usize, usize) {
-        (self.interactive.len(), self.bulk.len())
+        (self.interactive.entries.len(), self.bulk.entries.len())
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -106,7 +115,7 @@ impl Queue {
 
     /// Answers a `Tokenise` step: the pieces that were made of it, and whether texts are left for another.
     pub(crate) fn tokenised(&mut self, job: &Job, pieces: Vec<Piece>, more: bool) {
-        let lane = self.lane(job.order.priority);
+        let lane = &mut self.lane(job.order.priority).entries;
         // A call that settled meanwhile is not there any more.
         let Some(at) = lane.iter().position(|entry| entry.job.id == job.id) else { return };
         if pieces.is_empty() && !more {
@@ -121,7 +130,7 @@ impl Queue {
 
     /// Takes a call out, wherever it is.
     pub(crate) fn remove(&mut self, id: u64) -> Option<Arc<Job>> {
-        [&mut self.interactive, &mut self.bulk].into_iter().find_map(|lane| {
+        [&mut self.interactive.entries, &mut self.bulk.entries].into_iter().find_map(|lane| {
             let at = lane.iter().position(|entry| entry.job.id == id)?;
             lane.remove(at).map(|entry| entry.job)
         })
@@ -129,10 +138,11 @@ impl Queue {
 
     /// Takes all calls out.
     pub(crate) fn drain(&mut self) -> Vec<Arc<Job>> {
-        self.interactive.drain(..).chain(self.bulk.drain(..)).map(|entry| entry.job).collect()
+        let Queue { interactive, bulk } = self;
+        interactive.entries.drain(..).chain(bulk.entries.drain(..)).map(|entry| entry.job).collect()
     }
 
-    fn lane(&mut self, priority: Priority) -> &mut VecDeque<Entry> {
+    fn lane(&mut self, priority: Priority) -> &mut Lane {
         match priority {
             Priority::Interactive => &mut self.interactive,
             Priority::Bulk => &mut self.bulk,
@@ -140,21 +150,28 @@ impl Queue {
     }
 }
 
-fn step(lane: &mut VecDeque<Entry>, budget: u64) -> Option<Step> {
+fn step(lane: &mut Lane, budget: u64) -> Option<Step> {
+    let Lane { entries: lane, counted } = lane;
     lane.retain(|entry| !entry.job.is_settled());
+    let count = lane.iter().position(|entry| entry.job.order.kind == Kind::Count && !entry.busy);
+    if let Some(at) = count
+        && !*counted
+    {
+        *counted = true;
+        return Some(tokenise(&mut lane[at]));
+    }
     // (place in the lane, pieces taken of it)
     let mut chosen: Vec<(usize, usize)> = Vec::new();
     let mut work = 0;
     for at in 0..lane.len() {
         let entry = &lane[at];
         let mates = chosen.first().is_none_or(|&(first, _)| goes_with(&lane[first].job, &entry.job));
-        if entry.busy || !mates {
+        if entry.busy || entry.job.order.kind == Kind::Count || !mates {
             continue;
         }
         if entry.pieces.is_empty() {
             // Its texts may fit beside those chosen so far, so they are made ready first.
-            lane[at].busy = true;
-            return Some(Step::Tokenise(lane[at].job.clone()));
+            return Some(tokenise(&mut lane[at]));
         }
         let pieces = fitting(entry, work, budget, chosen.is_empty());
         if pieces > 0 {
@@ -165,9 +182,13 @@ fn step(lane: &mut VecDeque<Entry>, budget: u64) -> Option<Step> {
             break;
         }
     }
-    let first = &lane[chosen.first()?.0].job;
+    let Some(&(first, _)) = chosen.first() else {
+        return count.map(|at| tokenise(&mut lane[at]));
+    };
+    let first = &lane[first].job;
     let Kind::Embed { dimensions } = first.order.kind else { return None };
     let priority = first.order.priority;
+    *counted = false;
     let shares = chosen
         .into_iter()
         .map(|(at, pieces)| {
@@ -179,6 +200,12 @@ fn step(lane: &mut VecDeque<Entry>, budget: u64) -> Option<Step> {
         .collect();
     lane.retain(|entry| entry.busy || entry.more || !entry.pieces.is_empty());
     Some(Step::Encode(MicroBatch { shares, dimensions, priority }))
+}
+
+/// Hands out the next texts of a call.
+fn tokenise(entry: &mut Entry) -> Step {
+    entry.busy = true;
+    Step::Tokenise(entry.job.clone())
 }
 
 /// How many of a call's planned pieces still fit. A piece larger than the budget runs alone.
@@ -193,7 +220,7 @@ fn fitting(entry: &Entry, mut work: u64, budget: u64, mut alone: bool) -> usize 
     entry.pieces.iter().take_while(fits).count()
 }
 
-/// Whether texts of two calls can share a micro-batch (or, for a call that only counts, its turn).
+/// Whether texts of two calls can share a micro-batch.
 fn goes_with(a: &Job, b: &Job) -> bool {
     Arc::ptr_eq(&a.model, &b.model) && a.order.kind == b.order.kind
 }
@@ -202,48 +229,21 @@ fn goes_with(a: &Job, b: &Job) -> bool {
 mod tests {
     use std::sync::Weak;
 
-    use simile_encoder::{Context, EncodeError};
-    use simile_pipeline::{NonFinite, PipelineError, Role, Tokens};
+    use simile_pipeline::Role;
 
     use super::*;
     use crate::failure::Failure;
     use crate::job::Order;
     use crate::model::Model;
-
-    /// A model that is only a name here.
-    struct Named;
-
-    impl Model for Named {
-        fn check_dimensions(&self, _: Option<usize>) -> Result<usize, PipelineError> {
-            unreachable!()
-        }
-        fn contract(&self, _: usize) -> String {
-            unreachable!()
-        }
-        fn tokenize(&self, _: Role, _: Option<&str>, _: &str) -> Result<Tokens, PipelineError> {
-            unreachable!()
-        }
-        fn count_tokens(&self, _: Role, _: Option<&str>, _: &str) -> Result<(usize, usize), PipelineError> {
-            unreachable!()
-        }
-        fn cost(&self, _: usize) -> u64 {
-            unreachable!()
-        }
-        fn encode(
-            &self,
-            _: &[&[u32]],
-            _: usize,
-            _: &mut [&mut [f32]],
-            _: &mut Context<'_>,
-        ) -> Result<Vec<Result<(), NonFinite>>, EncodeError> {
-            unreachable!()
-        }
-    }
+    use crate::model::fake::Named;
 
     const BUDGET: u64 = 100;
 
     fn job(model: &Arc<dyn Model>, priority: Priority, batch_size: usize) -> Arc<Job> {
-        let kind = Kind::Embed { dimensions: 8 };
+        job_of(Kind::Embed { dimensions: 8 }, model, priority, batch_size)
+    }
+
+    fn job_of(kind: Kind, model: &Arc<dyn Model>, priority: Priority, batch_size: usize) -> Arc<Job> {
         let order = Order { texts: Vec::new(), role: Role::Generic, instruction: None, kind, batch_size, priority };
         Job::new(model.clone(), Arc::default(), order, &[], Weak::new(), Box::new(|_| {}))
     }
@@ -278,7 +278,7 @@ mod tests {
     #[test]
     fn the_policy() {
         use Priority::{Bulk, Interactive};
-        let (a, b): (Arc<dyn Model>, Arc<dyn Model>) = (Arc::new(Named), Arc::new(Named));
+        let (a, b): (Arc<dyn Model>, Arc<dyn Model>) = (Arc::new(Named::default()), Arc::new(Named::default()));
         // (what it shows, jobs as (model, lane, batch size, work of each text or none yet), steps)
         type Case<'a> = (&'a str, Vec<(&'a Arc<dyn Model>, Priority, usize, Option<&'a [u64]>)>, &'a [&'a str]);
         let cases: Vec<Case> = vec![
@@ -343,8 +343,37 @@ mod tests {
     }
 
     #[test]
+    fn counting_waits_for_one_micro_batch_of_its_lane_and_holds_back_none() {
+        let model: Arc<dyn Model> = Arc::new(Named::default());
+        let mut queue = Queue::default();
+        let count = || job_of(Kind::Count, &model, Priority::Bulk, usize::MAX);
+        let jobs = [job(&model, Priority::Bulk, 1), count(), count()];
+        ready(&mut queue, &jobs[0], &[1, 1, 1]);
+        queue.push(jobs[1].clone());
+        queue.push(jobs[2].clone());
+        assert_eq!(next(&mut queue, &jobs), "tokenise 1");
+        // More windows of it are left, and micro-batches get in between.
+        queue.tokenised(&jobs[1], Vec::new(), true);
+        assert_eq!(next(&mut queue, &jobs), "encode 0:1/1");
+        assert_eq!(next(&mut queue, &jobs), "tokenise 1");
+        queue.tokenised(&jobs[1], Vec::new(), false);
+        assert_eq!(next(&mut queue, &jobs), "encode 0:1/1");
+        assert_eq!(next(&mut queue, &jobs), "tokenise 2");
+        // While somebody counts, others compute.
+        assert_eq!(next(&mut queue, &jobs), "encode 0:1/1");
+        queue.tokenised(&jobs[2], Vec::new(), true);
+        // Without micro-batches to get in between, one window follows the other.
+        for _ in 0..2 {
+            assert_eq!(next(&mut queue, &jobs), "tokenise 2");
+            queue.tokenised(&jobs[2], Vec::new(), true);
+        }
+        queue.tokenised(&jobs[2], Vec::new(), false);
+        assert!(queue.is_empty());
+    }
+
+    #[test]
     fn settled_calls_leave() {
-        let model: Arc<dyn Model> = Arc::new(Named);
+        let model: Arc<dyn Model> = Arc::new(Named::default());
         let mut queue = Queue::default();
         let jobs: Vec<_> = (0..4).map(|_| job(&model, Priority::Bulk, 9)).collect();
         for job in &jobs {
@@ -362,7 +391,7 @@ mod tests {
 
     #[test]
     fn a_call_in_windows_is_tokenised_again_when_its_pieces_are_gone() {
-        let model: Arc<dyn Model> = Arc::new(Named);
+        let model: Arc<dyn Model> = Arc::new(Named::default());
         let mut queue = Queue::default();
         let jobs = [job(&model, Priority::Bulk, 9)];
         queue.push(jobs[0].clone());

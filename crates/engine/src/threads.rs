@@ -4,9 +4,9 @@
 //! `threads` option of a load, else `SIMILE_THREADS`, else what this process may use: the CPUs of its affinity mask,
 //! no more than its container's quota (which is what [`std::thread::available_parallelism`] answers on Linux).
 //!
-//! Two models that ask for different counts: the pool is the process's, so the load that asked last sets its size for
-//! all of them, from the next micro-batch on. A load that names no count changes nothing. Vectors do not depend on it
-//! (promise 2 of the design), only speed does; the size in force is in `stats()` and `cpuFeatures()`.
+//! Two models that ask for different counts: the pool is the process's, so the load that succeeded last sets its size for
+//! all of them, from the next micro-batch on. A load that fails, or names no count, changes nothing. Vectors do not depend on it
+//! (promise 2 of the design), only speed does; the size in force is in `cpuFeatures()`.
 
 use crate::failure::{ErrorKind, Failure};
 
@@ -41,7 +41,9 @@ pub fn check(threads: usize) -> Result<usize, Failure> {
         return Ok(threads);
     }
     let message = format!("threads is {threads}; allowed is a whole number from 1 to {MAX_THREADS}");
-    Err(Failure::new(ErrorKind::InvalidInput, message).measured(MAX_THREADS as f64, threads as f64, "threads"))
+    Err(Failure::new(ErrorKind::InvalidInput, message)
+        .measured(MAX_THREADS as f64, threads as f64, "threads")
+        .of_option("threads"))
 }
 
 fn parse(value: &str) -> Result<Option<usize>, Failure> {
@@ -56,7 +58,7 @@ fn parse(value: &str) -> Result<Option<usize>, Failure> {
                 "{THREADS_VARIABLE} is {value:?}; allowed is a whole number from 1 to {MAX_THREADS}, or nothing for the \
                  number of processors that this process may use"
             );
-            Err(Failure::new(ErrorKind::InvalidInput, message))
+            Err(Failure::new(ErrorKind::InvalidInput, message).of_option(THREADS_VARIABLE))
         }
     }
 }

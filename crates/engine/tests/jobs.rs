@@ -48,15 +48,46 @@ fn a_call_without_texts_ends_at_once() {
 #[test]
 fn requests_that_cannot_be_met_are_refused_at_once() {
     let (engine, model) = (Engine::new(1), FakeModel::new());
+    let instruction = Some("find".to_owned());
     for (job, word) in [
+        (EmbedJob { instruction: instruction.clone(), ..bulk(&["a"]) }, "instruction"),
         (EmbedJob { dimensions: Some(0), ..bulk(&["a"]) }, "dimensions"),
         (EmbedJob { dimensions: Some(5), ..bulk(&["a"]) }, "dimensions"),
         (EmbedJob { batch_size: Some(0), ..bulk(&["a"]) }, "batchSize"),
     ] {
         let failure = submit(&engine, &model, job).try_recv().expect("answered").unwrap_err();
-        assert_eq!(failure.kind, ErrorKind::InvalidInput);
+        assert_eq!((failure.kind, failure.option, failure.index), (ErrorKind::InvalidInput, Some(word), None));
         assert!(failure.message.contains(word), "{}", failure.message);
     }
+    let (sender, receiver) = channel();
+    let job = CountJob { texts: vec!["a".to_owned()], instruction, ..CountJob::default() };
+    engine.count(model, Arc::default(), job, &[], move |result| sender.send(result).unwrap());
+    let failure = receiver.try_recv().expect("answered").unwrap_err();
+    assert_eq!((failure.kind, failure.option, failure.index), (ErrorKind::InvalidInput, Some("instruction"), None));
+}
+
+#[test]
+fn counting_does_not_wait_for_all_bulk_work() {
+    let (model, gate) = FakeModel::gated();
+    let engine = Engine::new(1);
+    let first = submit(&engine, &model, bulk(&["gate"]));
+    gate.reached();
+    let job = EmbedJob { batch_size: Some(1), ..bulk(&["gate"; 3]) };
+    let waiting = submit(&engine, &model, job);
+    let (sender, receiver) = channel();
+    let job = CountJob { texts: vec!["abc".to_owned()], ..CountJob::default() };
+    engine.count(model.clone(), Arc::default(), job, &[], move |result| sender.send(result).unwrap());
+    gate.open();
+    // The next micro-batch stands at the gate, and texts were counted before it.
+    gate.reached();
+    assert_eq!(receiver.try_recv().expect("answered").unwrap().total, [4]);
+    for _ in 0..2 {
+        gate.open();
+        gate.reached();
+    }
+    gate.open();
+    first.recv().unwrap().unwrap();
+    waiting.recv().unwrap().unwrap();
 }
 
 #[test]

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 
 use simile_engine::{
-    CancelToken, CountJob, EmbedJob, EmbedOutput, Engine, ErrorKind, Failure, LazyModel, LoadRequest, LoadedModel,
-    ModelRequest, Priority, Role,
+    CancelToken, CountJob, DescriptorOverrides, EmbedJob, EmbedOutput, Engine, ErrorKind, Failure, LazyModel,
+    LoadRequest, LoadedModel, ModelRequest, Priority, Role,
 };
 
 fn fixture(name: &str) -> PathBuf {
@@ -87,6 +87,44 @@ fn a_folder_that_changed_is_another_model() {
     let text = std::fs::read_to_string(&config).unwrap();
     std::fs::write(&config, format!("{text}\n")).unwrap();
     assert!(!Arc::ptr_eq(&model, &load(&LazyModel::new(request(&folder.0))).unwrap()));
+}
+
+#[test]
+fn a_folder_whose_module_changed_is_another_model() {
+    let folder = Copy::of("tiny-bert-mean-pooler", "module");
+    let model = load(&LazyModel::new(request(&folder.0))).unwrap();
+    let before = LazyModel::new(request(&folder.0));
+    assert!(Arc::ptr_eq(&model, &load(&before).unwrap()), "unchanged");
+    let config = folder.0.join("1_Pooling/config.json");
+    let text = std::fs::read_to_string(&config).unwrap();
+    let mean = r#""pooling_mode_mean_tokens": true"#;
+    let cls = r#""pooling_mode_cls_token": false"#;
+    assert!(text.contains(mean) && text.contains(cls), "{text}");
+    let other = text.replace(mean, &mean.replace("true", "false")).replace(cls, &cls.replace("false", "true"));
+    std::fs::write(&config, other).unwrap();
+    let changed = load(&LazyModel::new(request(&folder.0))).unwrap();
+    assert_ne!(model.descriptor().pooling, changed.descriptor().pooling);
+}
+
+#[test]
+fn a_load_sets_the_size_of_the_pool_when_it_succeeds() {
+    let size = || Engine::process().threads();
+    let before = size();
+    let other = before + 1;
+    let asking = |folder: &Path| LazyModel::new(LoadRequest { threads: Some(other), ..request(folder) });
+    load(&asking(&std::env::temp_dir().join("simile-engine-no-such-model"))).unwrap_err();
+    let broken = Copy::of("tiny-bert-mean-pooler", "threads");
+    std::fs::write(broken.0.join("tokenizer.json"), "{").unwrap();
+    load(&asking(&broken.0)).unwrap_err();
+    assert_eq!(size(), before, "failed loads");
+    // Alive already: who joins sets it too.
+    let folder = fixture("tiny-bert-mean-pooler");
+    let first = LazyModel::new(request(&folder));
+    load(&first).unwrap();
+    assert_eq!(size(), before, "a load that names no count");
+    load(&asking(&folder)).unwrap();
+    assert_eq!(size(), other);
+    Engine::process().set_threads(before);
 }
 
 #[test]
@@ -200,8 +238,25 @@ fn requests_that_the_model_cannot_meet_are_refused() {
         EmbedJob { dimensions: Some(100_000), ..one() },
         EmbedJob { instruction: Some("find".to_owned()), role: Role::Query, ..one() },
     ] {
-        assert_eq!(embed(&model, job.clone()).unwrap_err().kind, ErrorKind::InvalidInput, "{job:?}");
+        let failure = embed(&model, job.clone()).unwrap_err();
+        assert_eq!((failure.kind, failure.index), (ErrorKind::InvalidInput, None), "{job:?}");
+        let option = if job.instruction.is_some() { "instruction" } else { "dimensions" };
+        assert_eq!(failure.option, Some(option));
     }
+    let descriptor = DescriptorOverrides {
+        query_template: Some(Some("{instruction}: {text}".to_owned())),
+        ..DescriptorOverrides::default()
+    };
+    let model =
+        LazyModel::new(LoadRequest { descriptor: Some(descriptor), ..request(&fixture("tiny-bert-mean-pooler")) });
+    let query = |instruction: Option<&str>| EmbedJob {
+        role: Role::Query,
+        instruction: instruction.map(str::to_owned),
+        ..one()
+    };
+    embed(&model, query(Some("find"))).unwrap();
+    let failure = embed(&model, query(None)).unwrap_err();
+    assert_eq!((failure.kind, failure.option, failure.index), (ErrorKind::InvalidInput, Some("instruction"), None));
 }
 
 #[test]

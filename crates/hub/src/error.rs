@@ -98,6 +98,12 @@ pub enum HubError {
         /// What to do about it.
         advice: &'static str,
     },
+    /// A file of the model is a link whose target is gone: a cache that was cleaned or downloaded by half.
+    #[error("'{}' is a link to a file that is not there. Download the model again", path.display())]
+    DanglingLink {
+        /// The link.
+        path: PathBuf,
+    },
     /// A file holds a git-lfs pointer where its content should be.
     #[error(
         "'{}' is a git-lfs pointer, not the file itself: the repository was cloned without git-lfs. Run `git lfs pull` \

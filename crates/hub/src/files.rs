@@ -49,12 +49,16 @@ impl ModelFiles {
     /// A file's content, `None` when there is no such file.
     ///
     /// # Errors
-    /// [`HubError::InvalidName`], [`HubError::Io`], [`HubError::LfsPointer`].
+    /// [`HubError::InvalidName`], [`HubError::Io`], [`HubError::LfsPointer`], [`HubError::DanglingLink`].
     pub fn read(&self, name: &str) -> Result<Option<Vec<u8>>, HubError> {
         let path = self.path(name)?;
         match fs::read(&path) {
             Ok(content) if is_lfs_pointer(&content) => Err(HubError::LfsPointer { path }),
             Ok(content) => Ok(Some(content)),
+            // A link is there although its target is not: the model has this file, so it must not be taken for one without.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && path.is_symlink() => {
+                Err(HubError::DanglingLink { path })
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(source) => Err(HubError::Io { path, source }),
         }

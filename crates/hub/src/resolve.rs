@@ -27,15 +27,19 @@ impl ModelRequest {
     }
 }
 
-/// Weight files of any format; which of them can be loaded is for the loader to say.
-const WEIGHTS: [&str; 7] = [
+/// Weights of any format, files and folders; which of them can be loaded is for the loader to say. Holds every name that
+/// the loader refuses by format (a test of the pipeline, which sees both crates, keeps it so).
+const WEIGHTS: [&str; 10] = [
     "model.safetensors",
     "model.safetensors.index.json",
     "pytorch_model.bin",
     "pytorch_model.bin.index.json",
     "tf_model.h5",
     "flax_model.msgpack",
+    "model.ckpt.index",
+    "model.onnx",
     "onnx",
+    "openvino",
 ];
 
 const DOWNLOAD_AGAIN: &str = "Download the model again; a finished part is kept";

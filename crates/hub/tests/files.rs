@@ -90,3 +90,15 @@ fn a_blob_that_is_named_by_its_hash_is_not_read() {
     // A git blob id is not a hash of the content alone.
     assert_eq!(files.sha256("small").unwrap(), ABC);
 }
+
+#[cfg(unix)]
+#[test]
+fn a_link_whose_target_is_gone_is_not_taken_for_no_file() {
+    let dir = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink("../../blobs/gone", dir.path().join("modules.json")).unwrap();
+    let files = files(dir.path());
+    let error = files.read_json("modules.json").unwrap_err();
+    assert!(matches!(error, HubError::DanglingLink { .. }), "{error:?}");
+    assert!(error.to_string().contains("modules.json"), "{error}");
+    assert_eq!(files.read_json("config.json").unwrap(), None);
+}

@@ -11,13 +11,13 @@ use crate::simd::{Simd, SimdOp};
 pub const GELU_MAX_ABSOLUTE_ERROR: f64 = 5e-7;
 
 /// Greatest error of [`Activation::GeluTanh`], relative to max(1, |x|).
-pub const GELU_TANH_MAX_ERROR: f64 = 4e-7;
+pub const GELU_TANH_MAX_ERROR: f64 = 2e-7;
 
 /// Greatest error of [`Activation::Silu`], relative to max(1, |x|).
-pub const SILU_MAX_ERROR: f64 = 4e-7;
+pub const SILU_MAX_ERROR: f64 = 2e-7;
 
 /// Greatest absolute error of [`Activation::Tanh`].
-pub const TANH_MAX_ABSOLUTE_ERROR: f64 = 2e-7;
+pub const TANH_MAX_ABSOLUTE_ERROR: f64 = 1.5e-7;
 
 /// An activation function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,7 +18,7 @@ use crate::simd::{Simd, SimdOp};
 use crate::tile::{Plain, RowTiles, ScaleRows, Tile};
 
 /// Greatest error of a component of the result, relative to the greatest |value| that it averages.
-pub const ATTENTION_MAX_ERROR: f64 = 4e-6;
+pub const ATTENTION_MAX_ERROR: f64 = 2e-6;
 
 /// The most rows of any register tile.
 const MAX_ROWS: usize = 16;

@@ -9,7 +9,7 @@ use crate::simd::{Simd, SimdOp};
 pub const MIN_NORM: f32 = 1e-12;
 
 /// Greatest error of [`dot`], relative to the sum of the products' magnitudes, up to some thousands of dimensions.
-pub const DOT_MAX_ERROR: f64 = 1e-6;
+pub const DOT_MAX_ERROR: f64 = 3e-7;
 
 const SUMS: usize = 4;
 

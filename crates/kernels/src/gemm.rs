@@ -16,7 +16,7 @@ use std::ops::Range;
 
 /// Greatest error of an element before its activation, relative to the sum of the magnitudes of its products and bias,
 /// for k up to some thousands.
-pub const GEMM_MAX_ERROR: f64 = 1e-6;
+pub const GEMM_MAX_ERROR: f64 = 5e-7;
 
 /// What is done to the product before it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use crate::simd::{Simd, SimdOp};
 
 /// Greatest absolute error where gamma is at most 1 and beta 0, for rows whose deviation is not tiny beside their mean:
 /// the error grows with `|mean| / deviation`, as the inputs' own rounding does.
-pub const LAYER_NORM_MAX_ABSOLUTE_ERROR: f64 = 4e-6;
+pub const LAYER_NORM_MAX_ABSOLUTE_ERROR: f64 = 2e-6;
 
 /// Normalises `rows` rows of `gamma.len()` values: `out = LN(x + residual) * gamma + beta`.
 ///

@@ -6,10 +6,10 @@ use crate::simd::Simd;
 
 /// Greatest relative error of the powers of 2 in [`attention_head`](crate::attention_head) wherever the result is a
 /// normal number. Smaller results are 0 (below 2^-126.5) or rounded to a denormal number.
-pub const EXP2_MAX_RELATIVE_ERROR: f64 = 1.7e-7;
+pub const EXP2_MAX_RELATIVE_ERROR: f64 = 1.3e-7;
 
 /// Greatest relative error of the exponentials in softmax and the activations, with the same provision.
-pub const EXP_MAX_RELATIVE_ERROR: f64 = 1.7e-7;
+pub const EXP_MAX_RELATIVE_ERROR: f64 = 1.3e-7;
 
 /// 1.5 * 2^23: adding it to a number below 2^22 rounds that number to an integer in the lowest bits of the sum.
 pub(crate) const ROUND: f32 = 12_582_912.0;

@@ -5,7 +5,7 @@ use crate::math::exp;
 use crate::simd::{Simd, SimdOp};
 
 /// Greatest absolute error of a component of [`softmax`], for up to some thousands of them.
-pub const SOFTMAX_MAX_ABSOLUTE_ERROR: f64 = 5e-7;
+pub const SOFTMAX_MAX_ABSOLUTE_ERROR: f64 = 3e-7;
 
 /// `values[i] = e^values[i] / sum_j e^values[j]`, computed from the differences to the greatest value so that nothing
 /// overflows.

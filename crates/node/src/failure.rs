@@ -18,6 +18,8 @@ pub struct NativeFailure {
     pub actual: Option<f64>,
     /// What `limit` and `actual` count.
     pub unit: Option<String>,
+    /// The option or environment variable at fault.
+    pub option: Option<String>,
     /// The model, as it was asked for.
     pub model: Option<String>,
 }
@@ -31,6 +33,7 @@ impl From<Failure> for NativeFailure {
             limit: failure.limit,
             actual: failure.actual,
             unit: failure.unit.map(str::to_owned),
+            option: failure.option.map(str::to_owned),
             model: failure.model,
         }
     }

@@ -14,6 +14,9 @@ use crate::scope;
 use crate::settle::Settle;
 use crate::stats::NativeStats;
 
+/// The most texts of one call whose tokens are counted before bulk work: the constant of `ts/core/roles.ts`.
+const INTERACTIVE_TEXTS: usize = 16;
+
 /// A model that is loaded at its first use. A request that cannot be met is told by every method that works.
 #[napi]
 pub struct NativeModel {
@@ -69,7 +72,8 @@ impl NativeModel {
         Ok(promise)
     }
 
-    /// Counts the tokens of the texts of `batch`, which is empty then, in the prompt of their role.
+    /// Counts the tokens of the texts of `batch`, which is empty then, in the prompt of their role. Few texts go before
+    /// bulk work, as a few queries do.
     #[napi(catch_unwind, ts_return_type = "Promise<NativeTokenCounts | NativeFailure>")]
     pub fn token_counts<'env>(
         &self,
@@ -84,8 +88,9 @@ impl NativeModel {
             Some(cancel) => cancel.token.clone(),
             None => scope::of(env)?.child(),
         };
-        let job =
-            role(&role_name).map(|role| CountJob { texts: batch.take(), role, instruction, priority: Priority::Bulk });
+        let texts = batch.take();
+        let priority = if texts.len() <= INTERACTIVE_TEXTS { Priority::Interactive } else { Priority::Bulk };
+        let job = role(&role_name).map(|role| CountJob { texts, role, instruction, priority });
         match (&self.model, job) {
             (Ok(model), Ok(job)) => {
                 model.count(job, &cancel, move |result| settle.with(result, NativeTokenCounts::from));

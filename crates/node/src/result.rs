@@ -53,22 +53,39 @@ impl NativeResult {
     /// rows are taken once, from the first to the last.
     #[napi(catch_unwind, ts_return_type = "Float32Array[]")]
     pub fn rows<'env>(&self, env: &'env Env, from: u32, to: u32) -> Result<Vec<Float32ArraySlice<'env>>> {
+        self.take(from, to, |values| {
+            values.chunks_exact(self.dimensions).map(|row| Float32ArraySlice::copy_from(env, row)).collect()
+        })
+    }
+
+    /// Rows `from` up to, not including, `to`, one after the other in one piece of memory. With the last row the memory
+    /// of all is let go, as by `rows`.
+    #[napi(catch_unwind, ts_return_type = "Float32Array")]
+    pub fn values<'env>(&self, env: &'env Env, from: u32, to: u32) -> Result<Float32ArraySlice<'env>> {
+        self.take(from, to, |values| Float32ArraySlice::copy_from(env, values))
+    }
+
+    /// Lets go of all rows at once, for a caller that does not want them any more and cannot wait for the garbage
+    /// collector. Taking rows afterwards is an error.
+    #[napi(catch_unwind)]
+    pub fn release(&self) {
+        self.data.take();
+    }
+}
+
+impl NativeResult {
+    /// What `copy` makes of the values of rows `from` up to `to`.
+    fn take<T>(&self, from: u32, to: u32, copy: impl FnOnce(&[f32]) -> Result<T>) -> Result<T> {
         let mut data = self.data.borrow_mut();
         let (from, to) = (from as usize * self.dimensions, to as usize * self.dimensions);
-        let rows = data.get(from..to).ok_or_else(|| {
+        let values = data.get(from..to).ok_or_else(|| {
             Error::new(Status::InvalidArg, format!("values {from} to {to} of {} are not there", data.len()))
         })?;
-        let rows = rows.chunks_exact(self.dimensions).map(|row| Float32ArraySlice::copy_from(env, row)).collect();
+        let taken = copy(values);
         if to == data.len() {
             *data = Vec::new();
         }
-        rows
-    }
-
-    /// All rows one after the other; their memory here is let go.
-    #[napi(catch_unwind, ts_return_type = "Float32Array")]
-    pub fn flat<'env>(&self, env: &'env Env) -> Result<Float32ArraySlice<'env>> {
-        Float32ArraySlice::copy_from(env, self.data.take())
+        taken
     }
 }
 

@@ -7,13 +7,16 @@
 use std::fmt::Write as _;
 
 use serde::Serialize;
-use serde_json::Value;
 use sha2::{Digest, Sha256};
+use simile_encoder::{LoadError as EncoderError, Weights};
 use simile_hub::{HubError, ModelFiles};
 
 use crate::dense::DenseConfig;
 use crate::descriptor::ModelDescriptor;
+use crate::error::LoadError;
+use crate::normalizer::BertValues;
 use crate::options::Precision;
+use crate::template::{Template, Templates};
 
 /// Raised when the meaning of a field changes; an added field changes every id by itself.
 const VERSION: u32 = 1;
@@ -23,15 +26,18 @@ const ID_DIGITS: usize = 16;
 
 /// Everything that decides a vector. Serialised with its fields in the order of their declaration: that text is hashed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Contract {
+pub(crate) struct Contract {
     version: u32,
     /// Weights, configuration and tokenizer.
     content: ContentIdentity,
     /// Lower-casing before the tokenizer.
     lowercase: bool,
+    /// Values in force of the tokenizer's BERT normalizer.
+    normalizer: Option<BertValues>,
     pooling: Vec<&'static str>,
-    query_template: Option<String>,
-    passage_template: Option<String>,
+    /// In pieces: a pattern's text does not say which of its braces are a placeholder.
+    query_template: Option<Template>,
+    passage_template: Option<Template>,
     default_instruction: Option<String>,
     max_length: usize,
     truncate: &'static str,
@@ -44,7 +50,7 @@ pub struct Contract {
 
 /// SHA-256 of the files that decide a vector.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct ContentIdentity {
+pub(crate) struct ContentIdentity {
     /// The architecture: `config.json`.
     config: String,
     /// `tokenizer.json`.
@@ -59,17 +65,19 @@ impl ContentIdentity {
     /// Hashes the files of a model whose transformer is in `transformer` (empty, or a folder with a trailing `/`).
     ///
     /// # Errors
-    /// As [`ModelFiles::sha256`] and [`ModelFiles::read_json`].
+    /// As [`ModelFiles::sha256`] and [`Weights::file_names`].
     pub(crate) fn read(
         files: &ModelFiles,
         transformer: &str,
         dense: &[DenseConfig],
-    ) -> Result<ContentIdentity, HubError> {
+    ) -> Result<ContentIdentity, LoadError> {
+        // The files that the loader chooses.
+        let weights = Weights::file_names(&files.folder.join(transformer)).map_err(EncoderError::from)?;
         let hash = |name: &str| files.sha256(&format!("{transformer}{name}"));
         Ok(ContentIdentity {
             config: hash("config.json")?,
             tokenizer: hash("tokenizer.json")?,
-            weights: weights(files, transformer)?.iter().map(|name| hash(name)).collect::<Result<_, _>>()?,
+            weights: weights.iter().map(|name| hash(name)).collect::<Result<_, _>>()?,
             dense: dense
                 .iter()
                 .map(|module| {
@@ -80,26 +88,18 @@ impl ContentIdentity {
     }
 }
 
-/// The weight files, as the loader chooses them: a single file wins over shards.
-fn weights(files: &ModelFiles, transformer: &str) -> Result<Vec<String>, HubError> {
-    const SINGLE: &str = "model.safetensors";
-    let index = format!("{transformer}{SINGLE}.index.json");
-    if files.exists(&format!("{transformer}{SINGLE}")) {
-        return Ok(vec![SINGLE.to_owned()]);
-    }
-    let json = files.read_json(&index)?.unwrap_or(Value::Null);
-    let map = json["weight_map"].as_object();
-    let mut names: Vec<String> =
-        map.into_iter().flatten().filter_map(|(_, shard)| shard.as_str().map(str::to_owned)).collect();
-    names.sort_unstable();
-    names.dedup();
-    Ok(names)
+/// What decides the ids of a text, besides its tokenizer's file.
+pub(crate) struct TextIdentity {
+    /// Values in force of the tokenizer's BERT normalizer.
+    pub(crate) normalizer: Option<BertValues>,
+    pub(crate) templates: Templates,
 }
 
 impl Contract {
     /// The contract of a loaded model at one output dimension.
     pub(crate) fn new(
         content: ContentIdentity,
+        texts: TextIdentity,
         descriptor: &ModelDescriptor,
         precision: Precision,
         dimensions: usize,
@@ -108,10 +108,11 @@ impl Contract {
             version: VERSION,
             content,
             lowercase: descriptor.lowercase,
+            normalizer: texts.normalizer,
             pooling: descriptor.pooling.iter().map(|pooling| pooling.name()).collect(),
-            query_template: descriptor.query_template.clone(),
-            passage_template: descriptor.passage_template.clone(),
-            default_instruction: descriptor.default_instruction.clone(),
+            query_template: texts.templates.query,
+            passage_template: texts.templates.passage,
+            default_instruction: texts.templates.default_instruction,
             max_length: descriptor.max_length,
             truncate: descriptor.truncate.name(),
             normalize: descriptor.normalize,
@@ -122,12 +123,12 @@ impl Contract {
     }
 
     /// The contract as JSON, always the same text for the same contract.
-    pub fn to_json(&self) -> String {
+    pub(crate) fn to_json(&self) -> String {
         serde_json::to_string(self).expect("a struct of texts and numbers is always JSON")
     }
 
     /// The id: the first 16 hexadecimal digits of the SHA-256 of [`Contract::to_json`].
-    pub fn id(&self) -> String {
+    pub(crate) fn id(&self) -> String {
         let mut hex = String::with_capacity(2 * ID_DIGITS);
         for byte in &Sha256::digest(self.to_json())[..ID_DIGITS / 2] {
             // Writing to a String cannot fail.
@@ -151,8 +152,9 @@ mod tests {
                 dense: vec![["dc".into(), "dw".into()]],
             },
             lowercase: false,
+            normalizer: Some(BertValues { lowercase: true, strip_accents: true, chinese_apart: true }),
             pooling: vec!["mean"],
-            query_template: Some("query: {text}".into()),
+            query_template: Template::parse("query: {text}"),
             passage_template: None,
             default_instruction: None,
             max_length: 256,
@@ -177,11 +179,15 @@ mod tests {
             ("dense weights", |c| c.content.dense[0][1].push('x')),
             ("no dense", |c| c.content.dense.clear()),
             ("lowercase", |c| c.lowercase = true),
+            ("normalizer", |c| c.normalizer.as_mut().unwrap().strip_accents = false),
+            ("no normalizer", |c| c.normalizer = None),
+            ("a placeholder", |c| c.query_template = Template::parse("query: {instruction}{text}")),
+            ("its name", |c| c.query_template = Some(Template::prefix("query: {instruction}"))),
             ("pooling", |c| c.pooling = vec!["cls"]),
             ("more pooling", |c| c.pooling.push("cls")),
-            ("query template", |c| c.query_template = Some("query:{text}".into())),
+            ("query template", |c| c.query_template = Template::parse("query:{text}")),
             ("no query template", |c| c.query_template = None),
-            ("passage template", |c| c.passage_template = Some("query: {text}".into())),
+            ("passage template", |c| c.passage_template = Template::parse("query: {text}")),
             ("instruction", |c| c.default_instruction = Some(String::new())),
             ("max length", |c| c.max_length = 255),
             ("truncate", |c| c.truncate = "error"),
@@ -197,8 +203,8 @@ mod tests {
             ids.push((name, changed.id()));
         }
         // A field that this list forgets would be missed: there are as many keys as the changes above name.
-        let keys = serde_json::from_str::<Value>(&contract().to_json()).unwrap().as_object().unwrap().len();
-        assert_eq!(keys, 13, "a new field needs a line here");
+        let keys = serde_json::from_str::<serde_json::Value>(&contract().to_json()).unwrap().as_object().unwrap().len();
+        assert_eq!(keys, 14, "a new field needs a line here");
         let same: Vec<_> =
             ids.iter().enumerate().filter(|(i, (_, id))| ids[..*i].iter().any(|(_, other)| other == id)).collect();
         assert!(same.is_empty(), "{same:?}");
@@ -207,9 +213,9 @@ mod tests {
     #[test]
     fn the_id_is_stable_across_versions_of_this_library() {
         // Stored beside vectors by users: a change here makes their indices unusable, so it must be meant.
-        let json = r#"{"version":1,"content":{"config":"c","tokenizer":"t","weights":["w"],"dense":[["dc","dw"]]},"lowercase":false,"pooling":["mean"],"query_template":"query: {text}","passage_template":null,"default_instruction":null,"max_length":256,"truncate":"end","normalize":true,"dimensions":384,"precision":"f32","post":"none"}"#;
+        let json = r#"{"version":1,"content":{"config":"c","tokenizer":"t","weights":["w"],"dense":[["dc","dw"]]},"lowercase":false,"normalizer":{"lowercase":true,"strip_accents":true,"chinese_apart":true},"pooling":["mean"],"query_template":{"before":[{"literal":"query: "}],"after":[]},"passage_template":null,"default_instruction":null,"max_length":256,"truncate":"end","normalize":true,"dimensions":384,"precision":"f32","post":"none"}"#;
         assert_eq!(contract().to_json(), json);
         // As `sha256sum` has it.
-        assert_eq!(contract().id(), "af0ddeedf6b88f14");
+        assert_eq!(contract().id(), "8681e89559918613");
     }
 }

@@ -3,8 +3,6 @@
 //! Formula: `activation(x W^T + b)`, `W` of shape `[out_features, in_features]`, in f32. Each output element is one chain
 //! of multiply-adds over `x` in order, so a row's bytes do not depend on the rows beside it.
 
-use std::path::PathBuf;
-
 use simile_encoder::{LoadError as EncoderError, Weights};
 use simile_hub::ModelFiles;
 use simile_kernels::{Activation, AlignedVec, Epilogue, Isa, PackedMatrix, PanelOutput, gemm};
@@ -37,7 +35,7 @@ impl DenseConfig {
     pub(crate) fn read(files: &ModelFiles, folder: &str) -> Result<DenseConfig, LoadError> {
         let file = format!("{folder}config.json");
         let json = files.read_json(&file)?;
-        let keys = Keys::new(&file, json.as_ref());
+        let keys = Keys::new(&file, json.as_ref())?;
         keys.only("module_input_name", "sentence_embedding")?;
         keys.only("module_output_name", "sentence_embedding")?;
         if keys.flag("use_residual")? == Some(true) {
@@ -80,14 +78,12 @@ pub(crate) struct Dense {
 
 impl Dense {
     pub(crate) fn load(isa: Isa, files: &ModelFiles, config: &DenseConfig) -> Result<Dense, LoadError> {
-        let file = config.weights();
-        if !files.exists(&file) {
-            let folder: PathBuf = files.folder.clone();
-            let advice =
-                "Weights in other formats (pytorch_model.bin) are not read; save the model again as safetensors";
-            return Err(LoadError::MissingFile { folder, name: file, advice });
+        let path = files.path(&config.weights())?;
+        if !path.exists() {
+            let folder = path.parent().unwrap_or(&files.folder);
+            return Err(EncoderError::from(Weights::absent(folder)).into());
         }
-        let weights = Weights::open_file(&files.path(&file)?).map_err(EncoderError::from)?;
+        let weights = Weights::open_file(&path).map_err(EncoderError::from)?;
         let read = |name: &str, shape: &[usize]| {
             weights.tensor(name).and_then(|tensor| tensor.shaped(shape)?.to_vec()).map_err(EncoderError::from)
         };

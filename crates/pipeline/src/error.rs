@@ -75,14 +75,6 @@ pub enum LoadError {
         /// The width that it is made for.
         actual: usize,
     },
-    /// The weights of a module could not be used.
-    #[error("{file}: {problem}")]
-    ModuleWeights {
-        /// The file, relative to the model's folder.
-        file: String,
-        /// What is wrong with it.
-        problem: String,
-    },
     /// `tokenizer.json` could not be read.
     #[error("tokenizer.json of '{}' cannot be used: {message}", folder.display())]
     Tokenizer {

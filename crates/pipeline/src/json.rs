@@ -11,8 +11,30 @@ pub(crate) struct Keys<'a> {
 }
 
 impl<'a> Keys<'a> {
-    pub(crate) fn new(file: &'a str, value: Option<&'a Value>) -> Self {
-        Keys { file, value }
+    /// The keys of a file, `None` for one that is not there.
+    ///
+    /// # Errors
+    /// [`LoadError::Malformed`] when the file holds something else than an object: it would seem to say nothing.
+    pub(crate) fn new(file: &'a str, value: Option<&'a Value>) -> Result<Self, LoadError> {
+        match value {
+            Some(other) if !other.is_object() => Err(LoadError::Malformed {
+                file: file.to_owned(),
+                key: "the file".to_owned(),
+                value: show(value),
+                expected: "an object",
+            }),
+            _ => Ok(Keys { file, value }),
+        }
+    }
+
+    /// The file's name.
+    pub(crate) fn file(&self) -> &'a str {
+        self.file
+    }
+
+    /// Whether the key is there, be it `null`.
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.value.is_some_and(|value| value.get(key).is_some())
     }
 
     pub(crate) fn get(&self, key: &str) -> Option<&'a Value> {

@@ -6,7 +6,7 @@
 //! computes them. The crate knows texts and models; it does not know jobs, queues or threads.
 //!
 //! Promises: token ids equal the reference's; vectors are within 1e-5 of it; a vector depends on its text and the model's
-//! [`Contract`] alone; nothing that changes a vector is ignored, it is applied or refused by name.
+//! contract ([`TextModel::contract`]) alone; nothing that changes a vector is ignored, it is applied or refused by name.
 
 mod contract;
 mod dense;
@@ -14,6 +14,7 @@ mod descriptor;
 mod error;
 mod json;
 mod model;
+mod normalizer;
 mod options;
 mod plan;
 mod registry;
@@ -22,7 +23,6 @@ mod slices;
 mod template;
 mod tokenizer;
 
-pub use contract::{ContentIdentity, Contract};
 pub use descriptor::{DescriptorOverrides, Matryoshka, ModelDescriptor, Origin, Origins};
 pub use error::{LoadError, NonFinite, PipelineError};
 pub use model::TextModel;

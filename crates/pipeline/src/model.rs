@@ -17,7 +17,7 @@ use simile_encoder::{Context, EncodeError, Encoder, EncoderInput, Pooling, Rows,
 use simile_hub::ModelFiles;
 use simile_kernels::{Isa, l2_normalize};
 
-use crate::contract::{ContentIdentity, Contract};
+use crate::contract::{ContentIdentity, Contract, TextIdentity};
 use crate::dense::Dense;
 use crate::descriptor::{ModelDescriptor, resolve};
 use crate::error::{LoadError, NonFinite, PipelineError};
@@ -66,7 +66,7 @@ impl TextModel {
                 "Other tokenizer files are not read; save it again with transformers' AutoTokenizer",
             )
         })?;
-        let tokenizer = Tokenizer::new(&files.folder, &tokenizer_json, read.lowercase)?;
+        let tokenizer = Tokenizer::new(&files.folder, &tokenizer_json, &read.bert_keys, read.lowercase)?;
 
         let encoder_folder = files.folder.join(folder);
         let (encoder, content) = thread::scope(|scope| {
@@ -81,8 +81,7 @@ impl TextModel {
             };
             (encoder, content)
         });
-        // The encoder's error comes first: it says more about weights than a hash that could not be taken.
-        let parts = Parts { encoder: encoder?, tokenizer, content: content? };
+        let parts = Parts { encoder: encoder?, tokenizer, content };
         Self::assemble(files, options, &read, &config, parts)
     }
 
@@ -130,7 +129,8 @@ impl TextModel {
             templates: resolved.templates,
             dense,
             rows: rows(&descriptor.pooling),
-            content: parts.content,
+            // Last: other errors say more about weights than a hash that could not be taken.
+            content: parts.content?,
             descriptor,
         })
     }
@@ -156,10 +156,10 @@ impl TextModel {
         self.contract_fields(dimensions).id()
     }
 
-    /// The contract itself, for those who want to see what it is made of.
-    pub fn contract_fields(&self, dimensions: Option<usize>) -> Contract {
+    fn contract_fields(&self, dimensions: Option<usize>) -> Contract {
         let dimensions = dimensions.unwrap_or(self.dimensions());
-        Contract::new(self.content.clone(), &self.descriptor, self.precision, dimensions)
+        let texts = TextIdentity { normalizer: self.tokenizer.normalizer(), templates: self.templates.clone() };
+        Contract::new(self.content.clone(), texts, &self.descriptor, self.precision, dimensions)
     }
 
     /// The output dimension of a call that asks for `dimensions` (`None`: native).
@@ -264,7 +264,7 @@ impl fmt::Debug for TextModel {
 struct Parts {
     encoder: Box<dyn Encoder>,
     tokenizer: Tokenizer,
-    content: ContentIdentity,
+    content: Result<ContentIdentity, LoadError>,
 }
 
 /// Rows of the last layer that are read: those that all poolings agree on, else all.

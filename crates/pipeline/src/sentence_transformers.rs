@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `modules.json` | the modules in order; only the last part of a class path counts, because version 6 moved the classes |
 //! | `<transformer>/sentence_bert_config.json` (and its older names) | `max_seq_length`, `do_lower_case` |
-//! | `<transformer>/tokenizer_config.json` | `model_max_length`, `truncation_side` |
+//! | `<transformer>/tokenizer_config.json` | `model_max_length`, `truncation_side`, and what [`crate::normalizer`] reads |
 //! | `1_Pooling/config.json` | `pooling_mode` (version 6) or the `pooling_mode_*` booleans, `include_prompt` |
 //! | `2_Dense/config.json` … | widths, bias, activation |
 //! | `config_sentence_transformers.json` | `prompts`, `model_type` |
@@ -19,6 +19,7 @@ use simile_hub::{ModelFiles, check_relative_name};
 use crate::dense::DenseConfig;
 use crate::error::LoadError;
 use crate::json::{Keys, show};
+use crate::normalizer::BertKeys;
 use crate::options::Truncate;
 
 /// What the files say. Absent files say nothing.
@@ -36,6 +37,8 @@ pub(crate) struct Files {
     pub(crate) limit: Limit,
     /// Whether texts are lower-cased first.
     pub(crate) lowercase: bool,
+    /// What `tokenizer_config.json` says about BERT's normalizer.
+    pub(crate) bert_keys: BertKeys,
     pub(crate) truncation_side: Option<Truncate>,
     pub(crate) query_prompt: Option<String>,
     pub(crate) passage_prompt: Option<String>,
@@ -91,7 +94,7 @@ const PROMPTS: &str = "config_sentence_transformers.json";
 /// [`LoadError::UnsupportedModule`], [`LoadError::UnsupportedValue`], [`LoadError::Malformed`], [`LoadError::Hub`].
 pub(crate) fn read(files: &ModelFiles) -> Result<Files, LoadError> {
     let modules = Modules::read(files)?;
-    let (limit, lowercase, truncation_side) = transformer(files, &modules.transformer)?;
+    let Transformer { limit, lowercase, bert_keys, truncation_side } = transformer(files, &modules.transformer)?;
     let (query_prompt, passage_prompt) = prompts(files)?;
     Ok(Files {
         pooling: modules.pooling.map(|folder| pooling(files, &folder)).transpose()?,
@@ -101,6 +104,7 @@ pub(crate) fn read(files: &ModelFiles) -> Result<Files, LoadError> {
         normalize: modules.normalize,
         limit,
         lowercase,
+        bert_keys,
         truncation_side,
         query_prompt,
         passage_prompt,
@@ -182,7 +186,7 @@ fn acts_on_the_vector(files: &ModelFiles, folder: &str) -> Result<(), LoadError>
     let file = format!("{folder}config.json");
     // With an empty path the file is the transformer's own.
     let json = if folder.is_empty() { None } else { files.read_json(&file)? };
-    let keys = Keys::new(&file, json.as_ref());
+    let keys = Keys::new(&file, json.as_ref())?;
     keys.only("module_input_name", "sentence_embedding")?;
     keys.only("module_output_name", "sentence_embedding")
 }
@@ -197,11 +201,19 @@ fn folder(path: &str) -> Result<String, LoadError> {
     Ok(format!("{path}/"))
 }
 
-/// Limit, lower-casing and truncation side of the transformer module.
-fn transformer(files: &ModelFiles, folder: &str) -> Result<(Limit, bool, Option<Truncate>), LoadError> {
+/// What the transformer module's files say.
+struct Transformer {
+    limit: Limit,
+    lowercase: bool,
+    bert_keys: BertKeys,
+    truncation_side: Option<Truncate>,
+}
+
+/// Reads the files of the transformer module.
+fn transformer(files: &ModelFiles, folder: &str) -> Result<Transformer, LoadError> {
     let tokenizer_file = format!("{folder}tokenizer_config.json");
     let tokenizer = files.read_json(&tokenizer_file)?;
-    let tokenizer = Keys::new(&tokenizer_file, tokenizer.as_ref());
+    let tokenizer = Keys::new(&tokenizer_file, tokenizer.as_ref())?;
     // "No limit" is written as 1000000000000000019884624838656.
     let model_max_length =
         tokenizer.number("model_max_length")?.filter(|length| *length < 1e9).map(|length| length as usize);
@@ -212,6 +224,10 @@ fn transformer(files: &ModelFiles, folder: &str) -> Result<(Limit, bool, Option<
         Some(_) => return Err(tokenizer.unsupported("truncation_side", "left, right")),
     };
 
+    let config_file = format!("{folder}config.json");
+    let config = files.read_json(&config_file)?;
+    let bert_keys = BertKeys::read(&tokenizer, &Keys::new(&config_file, config.as_ref())?)?;
+
     let mut limit = Limit { stated: None, tokenizer: model_max_length };
     let mut lowercase = false;
     for name in TRANSFORMER_CONFIGS {
@@ -219,7 +235,7 @@ fn transformer(files: &ModelFiles, folder: &str) -> Result<(Limit, bool, Option<
         let Some(json) = files.read_json(&file)? else {
             continue;
         };
-        let keys = Keys::new(&file, Some(&json));
+        let keys = Keys::new(&file, Some(&json))?;
         keys.only("transformer_task", "feature-extraction")?;
         keys.only("module_output_name", "token_embeddings")?;
         arguments(&keys)?;
@@ -228,7 +244,7 @@ fn transformer(files: &ModelFiles, folder: &str) -> Result<(Limit, bool, Option<
         limit.stated = keys.count("max_seq_length")?.or(model_max_length);
         break;
     }
-    Ok((limit, lowercase, truncation_side))
+    Ok(Transformer { limit, lowercase, bert_keys, truncation_side })
 }
 
 /// Arguments that sentence-transformers would hand on to transformers: only those that change no vector are let through.
@@ -264,7 +280,7 @@ fn pooling(files: &ModelFiles, folder: &str) -> Result<PoolingFile, LoadError> {
         let advice = "modules.json lists a Pooling module there; download the model again";
         return Err(LoadError::MissingFile { folder: files.folder.clone(), name: file, advice });
     };
-    let keys = Keys::new(&file, Some(&json));
+    let keys = Keys::new(&file, Some(&json))?;
     let mode = |key: &str, name: &Value| {
         name.as_str().and_then(Pooling::from_name).ok_or_else(|| {
             let supported = Pooling::ALL.map(Pooling::name).join(", ");
@@ -313,7 +329,7 @@ fn flags(keys: &Keys<'_>) -> Result<Vec<Pooling>, LoadError> {
 /// Prompts of queries and passages.
 fn prompts(files: &ModelFiles) -> Result<(Option<String>, Option<String>), LoadError> {
     let json = files.read_json(PROMPTS)?;
-    let keys = Keys::new(PROMPTS, json.as_ref());
+    let keys = Keys::new(PROMPTS, json.as_ref())?;
     keys.only("model_type", "SentenceTransformer")?;
     let prompts = keys.object("prompts")?;
     let prompt = |names: &[&str]| {

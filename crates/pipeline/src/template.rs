@@ -2,11 +2,15 @@
 //!
 //! A template is a pattern with `{text}` exactly once and `{instruction}` any number of times. It is split once, when
 //! the model is loaded; rendering joins the pieces in one pass, so placeholders inside a text or an instruction are left
-//! alone. Other braces are plain text.
+//! alone. Other braces are plain text, and so is a placeholder after a backslash: `\{text}` in a pattern is `{text}` in
+//! the prompt. (Backslashes right before a placeholder count in pairs; anywhere else a backslash is a backslash.)
 
 use std::borrow::Cow;
 use std::fmt;
+use std::mem;
 use std::ops::Range;
+
+use serde::Serialize;
 
 use crate::PipelineError;
 
@@ -35,15 +39,17 @@ impl fmt::Display for Role {
 const TEXT: &str = "{text}";
 const INSTRUCTION: &str = "{instruction}";
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 enum Piece {
     Literal(String),
     Instruction,
 }
 
-/// A split pattern: what comes before the text and what comes after it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A split pattern: what comes before the text and what comes after it. Serialised as these pieces.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Template {
+    #[serde(skip)]
     pattern: String,
     before: Vec<Piece>,
     after: Vec<Piece>,
@@ -73,23 +79,35 @@ impl<'a> Rendered<'a> {
 impl Template {
     /// Splits a pattern; `None` when it does not hold `{text}` exactly once.
     pub fn parse(pattern: &str) -> Option<Template> {
-        let (before, after) = pattern.split_once(TEXT)?;
-        if after.contains(TEXT) {
-            return None;
+        let (mut before, mut pieces, mut literal, mut rest) = (None, Vec::new(), String::new(), pattern);
+        while let Some((at, placeholder)) = next_placeholder(rest) {
+            let slashes = trailing_slashes(&rest[..at]);
+            literal.push_str(&rest[..at - slashes.div_ceil(2)]);
+            rest = &rest[at + placeholder.len()..];
+            if slashes % 2 == 1 {
+                literal.push_str(placeholder);
+                continue;
+            }
+            push_literal(&mut pieces, &mut literal);
+            if placeholder == INSTRUCTION {
+                pieces.push(Piece::Instruction);
+            } else if before.replace(mem::take(&mut pieces)).is_some() {
+                return None;
+            }
         }
-        Some(Template { pattern: pattern.to_owned(), before: split(before), after: split(after) })
+        literal.push_str(rest);
+        push_literal(&mut pieces, &mut literal);
+        Some(Template { pattern: pattern.to_owned(), before: before?, after: pieces })
     }
 
     /// A prompt in front of the text, taken literally, as sentence-transformers takes its `prompts`.
     pub fn prefix(prompt: &str) -> Template {
-        Template {
-            pattern: format!("{prompt}{TEXT}"),
-            before: vec![Piece::Literal(prompt.to_owned())],
-            after: Vec::new(),
-        }
+        let mut before = Vec::new();
+        push_literal(&mut before, &mut prompt.to_owned());
+        Template { pattern: format!("{}{TEXT}", escape(prompt)), before, after: Vec::new() }
     }
 
-    /// The pattern, to be read by people and to be part of a contract.
+    /// The pattern: [`Template::parse`] makes the same template of it.
     pub fn pattern(&self) -> &str {
         &self.pattern
     }
@@ -120,17 +138,35 @@ impl Piece {
     }
 }
 
-fn split(pattern: &str) -> Vec<Piece> {
-    let mut pieces = Vec::new();
-    for (i, literal) in pattern.split(INSTRUCTION).enumerate() {
-        if i > 0 {
-            pieces.push(Piece::Instruction);
-        }
-        if !literal.is_empty() {
-            pieces.push(Piece::Literal(literal.to_owned()));
-        }
+/// The first placeholder and the byte where it begins.
+fn next_placeholder(text: &str) -> Option<(usize, &'static str)> {
+    [TEXT, INSTRUCTION].into_iter().filter_map(|placeholder| Some((text.find(placeholder)?, placeholder))).min()
+}
+
+fn trailing_slashes(text: &str) -> usize {
+    text.len() - text.trim_end_matches('\\').len()
+}
+
+/// Moves a literal to the pieces, unless it is empty.
+fn push_literal(pieces: &mut Vec<Piece>, literal: &mut String) {
+    if !literal.is_empty() {
+        pieces.push(Piece::Literal(mem::take(literal)));
     }
-    pieces
+}
+
+/// The pattern of a literal that a placeholder follows.
+fn escape(literal: &str) -> String {
+    let (mut pattern, mut rest) = (String::with_capacity(literal.len()), literal);
+    while let Some((at, placeholder)) = next_placeholder(rest) {
+        let slashes = trailing_slashes(&rest[..at]);
+        pattern.push_str(&rest[..at]);
+        pattern.push_str(&"\\".repeat(slashes + 1));
+        pattern.push_str(placeholder);
+        rest = &rest[at + placeholder.len()..];
+    }
+    pattern.push_str(rest);
+    pattern.push_str(&"\\".repeat(trailing_slashes(rest)));
+    pattern
 }
 
 /// The templates of a model, one for each side, and what `{instruction}` stands for when a call gives none.
@@ -208,10 +244,30 @@ mod tests {
         ] {
             assert_eq!(Template::parse(pattern).is_some(), good, "{pattern:?}");
         }
-        // A prompt of sentence-transformers is no pattern.
-        let literal = Template::prefix("say {instruction}: ");
-        assert!(!literal.takes_instruction());
-        assert_eq!(literal.render("x", "?").whole, "say {instruction}: x");
+        // A backslash takes a placeholder's meaning away, and only there has one itself.
+        for (pattern, rendered) in [
+            (r"\{text} {text}", Some("{text} x")),
+            (r"\\{text} \n\{instruction}", Some(r"\x \n{instruction}")),
+            (r"\\\{instruction}\\{instruction}{text}\\", Some(r"\{instruction}\?x\\")),
+            (r"{{text}}", Some("{x}")),
+            (r"\{text}", None),
+            (r"{text}\\{text}", None),
+        ] {
+            let template = Template::parse(pattern);
+            assert_eq!(template.map(|template| template.render("x", "?").whole).as_deref(), rendered, "{pattern}");
+        }
+    }
+
+    #[test]
+    fn a_prompt_is_no_pattern_but_its_pattern_reads_back_as_the_same() {
+        for prompt in
+            ["query: ", "", "say {instruction}: ", "{text}{text}", r"a\{text}\\{instruction}\", r"\\", "{", r"{\{text"]
+        {
+            let literal = Template::prefix(prompt);
+            assert!(!literal.takes_instruction());
+            assert_eq!(literal.render("x", "?").whole, format!("{prompt}x"));
+            assert_eq!(Template::parse(literal.pattern()), Some(literal), "{prompt}");
+        }
     }
 
     #[test]

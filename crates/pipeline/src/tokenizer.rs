@@ -1,4 +1,5 @@
-//! From text to token ids: `tokenizer.json` replayed as it is, and our own truncation.
+//! From text to token ids: `tokenizer.json` replayed (its normalizer as [`crate::normalizer`] decides), and our own
+//! truncation.
 //!
 //! What the file says about padding and truncation is set aside: many files carry the settings of some training run
 //! (all-MiniLM-L6-v2 pads and cuts everything to 128). The tokens that the post-processor puts around a text are taken
@@ -17,6 +18,7 @@ use tokenizers::normalizers::{Lowercase, NormalizerWrapper, Sequence};
 use tokenizers::{Encoding, Token};
 
 use crate::error::{LoadError, PipelineError};
+use crate::normalizer::{BertKeys, BertValues};
 use crate::options::Truncate;
 use crate::slices;
 use crate::template::Rendered;
@@ -44,6 +46,8 @@ pub(crate) struct Tokenizer {
     before: Vec<u32>,
     /// Ids after a text (`[SEP]`).
     after: Vec<u32>,
+    /// The values of its BERT normalizer, if it has one.
+    normalizer: Option<BertValues>,
     /// Bytes of a slice, where a text may be read in slices.
     slice: Option<usize>,
 }
@@ -57,27 +61,37 @@ struct Raw {
 }
 
 impl Tokenizer {
-    /// Reads the content of `tokenizer.json`; `folder` is for messages. With `lowercase`, texts are lower-cased first.
+    /// Reads the content of `tokenizer.json`; `folder` is for messages. `keys` are those of `tokenizer_config.json`. With
+    /// `lowercase`, texts are lower-cased before anything else.
     ///
     /// # Errors
-    /// [`LoadError::Tokenizer`].
-    pub(crate) fn new(folder: &Path, content: &[u8], lowercase: bool) -> Result<Tokenizer, LoadError> {
+    /// [`LoadError::Tokenizer`]; [`LoadError::UnsupportedValue`] for a key that cannot be applied.
+    pub(crate) fn new(folder: &Path, content: &[u8], keys: &BertKeys, lowercase: bool) -> Result<Tokenizer, LoadError> {
         let refuse = |message: String| LoadError::Tokenizer { folder: folder.to_path_buf(), message };
-        catch_unwind(|| Tokenizer::read(content, lowercase))
-            .unwrap_or_else(|panic| Err(format!("the tokenizers library panicked: {}", panic_message(&*panic))))
-            .map_err(refuse)
+        catch_unwind(|| {
+            let mut inner = open(content).map_err(refuse)?;
+            let normalizer = keys.apply(&mut inner)?;
+            Tokenizer::framed_by_its_file(inner, normalizer, lowercase).map_err(refuse)
+        })
+        .unwrap_or_else(|panic| Err(refuse(format!("the tokenizers library panicked: {}", panic_message(&*panic)))))
     }
 
-    fn read(content: &[u8], lowercase: bool) -> Result<Tokenizer, String> {
-        let mut inner = tokenizers::Tokenizer::from_bytes(content).map_err(|error| error.to_string())?;
-        inner.with_padding(None);
-        inner.with_truncation(None).map_err(|error| error.to_string())?;
+    fn framed_by_its_file(
+        mut inner: tokenizers::Tokenizer,
+        normalizer: Option<BertValues>,
+        lowercase: bool,
+    ) -> Result<Tokenizer, String> {
         if lowercase {
             lower(&mut inner)?;
         }
         let (before, after) = frame(&inner)?;
         let slice = slices::are_safe(&inner).then_some(slices::SLICE);
-        Ok(Tokenizer { inner, before, after, slice })
+        Ok(Tokenizer { inner, before, after, normalizer, slice })
+    }
+
+    /// The values of its BERT normalizer, if it has one.
+    pub(crate) fn normalizer(&self) -> Option<BertValues> {
+        self.normalizer
     }
 
     /// Number of tokens that are added to every text.
@@ -156,6 +170,14 @@ impl Tokenizer {
         ids.extend_from_slice(&self.after);
         ids
     }
+}
+
+/// The library's tokenizer without the file's padding and truncation.
+fn open(content: &[u8]) -> Result<tokenizers::Tokenizer, String> {
+    let mut inner = tokenizers::Tokenizer::from_bytes(content).map_err(|error| error.to_string())?;
+    inner.with_padding(None);
+    inner.with_truncation(None).map_err(|error| error.to_string())?;
+    Ok(inner)
 }
 
 /// Puts a Lowercase normalizer in front, unless there is one, as sentence-transformers does for `do_lower_case`.

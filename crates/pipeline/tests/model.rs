@@ -258,6 +258,7 @@ fn the_instruction_set_is_no_part_of_the_contract() {
 fn do_lower_case_lowers_before_the_tokenizer() {
     let dir = copy("tiny-bert-cls");
     edit(dir.path(), "tokenizer.json", |json| json["normalizer"]["lowercase"] = json!(false));
+    edit(dir.path(), "tokenizer_config.json", |json| json["do_lower_case"] = json!(false));
     let cased = load(dir.path(), Isa::best());
     edit(dir.path(), "sentence_bert_config.json", |json| json["do_lower_case"] = json!(true));
     let lowered = load(dir.path(), Isa::best());
@@ -299,4 +300,33 @@ fn loading_and_counting() {
     let mut machine = Machine::new(1);
     let once = machine.encode(&model, &[&[4, 45, 5]], 24);
     assert_eq!(bits(&once[0]), bits(&machine.encode(&model, &[&[4, 45, 5]], 24)[0]));
+}
+
+#[test]
+fn a_literal_prompt_and_a_pattern_that_reads_like_it_are_two_contracts() {
+    let dir = copy("tiny-bert-cls");
+    let prompt = json!({"query": "answer {instruction}: "});
+    edit(dir.path(), "config_sentence_transformers.json", |json| json["prompts"] = prompt);
+    let with = |template: Option<&str>| {
+        let options = overriding(|overrides| {
+            overrides.query_template = template.map(|template| Some(template.to_owned()));
+            overrides.default_instruction = Some("fox".to_owned());
+        });
+        TextModel::load(&files(dir.path()), &options).unwrap()
+    };
+    let literal = with(None);
+    let pattern = with(Some("answer {instruction}: {text}"));
+    let mut machine = Machine::new(1);
+    let mut vector = |model: &TextModel| {
+        let ids = model.tokenize(Role::Query, None, "hello").unwrap().ids;
+        bits(&machine.encode(model, &[&ids], 32)[0])
+    };
+    assert_ne!(vector(&literal), vector(&pattern));
+    assert_ne!(literal.contract(None), pattern.contract(None));
+    // A descriptor that is given back means what it meant.
+    for model in [&literal, &pattern] {
+        let again = with(model.descriptor().query_template.as_deref());
+        assert_eq!(vector(&again), vector(model));
+        assert_eq!(again.contract(None), model.contract(None));
+    }
 }

@@ -7,9 +7,10 @@ use std::path::Path;
 
 use common::{copy, edit, files, golden, load, tiny};
 use serde_json::json;
-use simile_encoder::{Context, Flow, Scratch};
+use simile_encoder::weights::OTHER_FORMATS;
+use simile_encoder::{Context, Flow, LoadError as EncoderError, Scratch, WeightsError};
 use simile_kernels::{Isa, ThreadPool};
-use simile_pipeline::{DescriptorOverrides, LoadOptions, PipelineError, Role, TextModel};
+use simile_pipeline::{DescriptorOverrides, LoadError, LoadOptions, PipelineError, Role, TextModel};
 
 fn options() -> LoadOptions {
     LoadOptions::new(Isa::best())
@@ -48,7 +49,12 @@ fn what_cannot_be_loaded_is_named() {
             options(),
             "include_prompt is false",
         ),
-        ("tiny-bert-dense", Box::new(remove("3_Dense/model.safetensors")), options(), "3_Dense/model.safetensors"),
+        (
+            "tiny-bert-dense",
+            Box::new(remove("3_Dense/model.safetensors")),
+            options(),
+            "3_Dense: expected model.safetensors",
+        ),
         (
             "tiny-bert-dense",
             Box::new(|folder| edit(folder, "3_Dense/config.json", |json| json["in_features"] = json!(41))),
@@ -146,4 +152,26 @@ fn a_text_without_any_token_is_an_error_of_its_own() {
     let model = load(dir.path(), Isa::best());
     assert_eq!(model.tokenize(Role::Generic, None, " ").unwrap_err(), PipelineError::NoTokens);
     assert_eq!(model.tokenize(Role::Generic, None, "a").unwrap().total, 1);
+}
+
+#[test]
+fn weights_in_other_formats_only_are_said_to_be_that() {
+    // Through the hub, which must let every such model pass; and for a Dense module as for the encoder.
+    for place in ["", "3_Dense"] {
+        for name in OTHER_FORMATS {
+            let dir = copy("tiny-bert-dense");
+            let folder = dir.path().join(place);
+            fs::remove_file(folder.join("model.safetensors")).unwrap();
+            fs::write(folder.join(name), b"PK\x03\x04").unwrap();
+            let error = TextModel::load(&files(dir.path()), &options()).unwrap_err();
+            let text = error.to_string();
+            match error {
+                LoadError::Encoder(EncoderError::Weights(WeightsError::OnlyOtherFormats { folder, found })) => {
+                    assert_eq!(found, [*name]);
+                    assert!(folder.ends_with(place) && text.contains("safe_serialization"), "{text}");
+                }
+                other => panic!("{place} {name}: {other}"),
+            }
+        }
+    }
 }

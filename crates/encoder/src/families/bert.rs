@@ -1,7 +1,8 @@
-//! BERT (`model_type: "bert"`): sum of word, position and type rows, layer norm; post-norm layers; plain feed-forward part.
+//! BERT (`model_type: "bert"`): sum of word, position and type rows, layer norm; post-norm layers; plain feed-forward
+//! part.
 //!
-//! Source: Devlin et al. 2018, and `models/bert/{configuration,modeling}_bert.py` of transformers, whose defaults are taken for the
-//! few keys that old files leave out. Sizes have no default here, because a wrong one could load.
+//! Source: Devlin et al. 2018, and `models/bert/{configuration,modeling}_bert.py` of transformers, whose defaults are
+//! taken for the few keys that old files leave out. Sizes have no default here, because a wrong one could load.
 
 use serde_json::{Value, json};
 
@@ -13,8 +14,8 @@ use crate::spec::{
     AttentionSpec, EmbeddingSpec, EncoderSpec, LayerSpec, Mask, MlpKind, MlpSpec, Norm, NormPlacement, Positions,
 };
 
-/// Names in the checkpoints of `BertModel` (no prefix) and of models around it (`bert.`). `gamma` and `beta` are TensorFlow's
-/// spelling, still shipped.
+/// Names in the checkpoints of `BertModel` (no prefix) and of models around it (`bert.`). `gamma` and `beta` are
+/// TensorFlow's spelling, still shipped.
 const NAMES: TensorNames = TensorNames {
     prefixes: &["", "bert."],
     word_embeddings: "embeddings.word_embeddings.weight",
@@ -39,8 +40,8 @@ const DEFAULT_EPSILON: f32 = 1e-12;
 /// transformers' default of `type_vocab_size`.
 const DEFAULT_TYPES: usize = 2;
 
-const ACTIVATIONS: &str = "\"gelu\", \"gelu_python\" (erf form), \"gelu_new\", \"gelu_fast\", \"gelu_pytorch_tanh\" (tanh form), \
-                           \"relu\", \"silu\", \"swish\", \"tanh\"";
+const ACTIVATIONS: &str = "\"gelu\", \"gelu_python\" (erf form), \"gelu_new\", \"gelu_fast\", \
+                           \"gelu_pytorch_tanh\" (tanh form), \"relu\", \"silu\", \"swish\", \"tanh\"";
 
 pub(super) fn parse(config: &Config<'_>) -> Result<Architecture, ConfigError> {
     ensure_supported(config)?;
@@ -75,7 +76,8 @@ pub(super) fn parse(config: &Config<'_>) -> Result<Architecture, ConfigError> {
     Ok(Architecture { spec, names: NAMES })
 }
 
-/// Refuses every option of `BertConfig`, and of what is built around it, that changes the result and is not implemented.
+/// Refuses every option of `BertConfig`, and of what is built around it, that changes the result and is not
+/// implemented.
 fn ensure_supported(config: &Config<'_>) -> Result<(), ConfigError> {
     config.only("position_embedding_type", &[json!("absolute")], "\"absolute\"")?;
     config.only("is_decoder", &[json!(false)], "false (an encoder attends in both directions)")?;

@@ -37,7 +37,10 @@ pub enum ConfigError {
         supported: &'static [&'static str],
     },
     /// A family that hides behind another's `model_type`.
-    #[error("this is a {family} model ({evidence}), which is not supported; supported model types: {}", supported.join(", "))]
+    #[error(
+        "this is a {family} model ({evidence}), which is not supported; supported model types: {}",
+        supported.join(", ")
+    )]
     UnsupportedFamily {
         /// The family.
         family: &'static str,

@@ -2,9 +2,9 @@
 //!
 //! # Contract
 //! - A family computes nothing and mentions no device.
-//! - Parsing is strict: a key whose value would change the result in a way that no executor implements is refused by name. Keys that
-//!   cannot change an embedding (dropout, initialisation, caching, dtype of the file, label tables) are not looked at, so that files
-//!   written by any version of transformers load.
+//! - Parsing is strict: a key whose value would change the result in a way that no executor implements is refused by
+//!   name. Keys that cannot change an embedding (dropout, initialisation, caching, dtype of the file, label tables) are
+//!   not looked at, so that files written by any version of transformers load.
 
 mod bert;
 mod config;

@@ -1,9 +1,10 @@
 //! How a checkpoint calls its tensors: data that an executor resolves against the file.
 
-/// Tensor names of an architecture. A name in the file is prefix + entry; entries of a layer contain `{}` for its number.
+/// Tensor names of an architecture. A name in the file is prefix + entry; entries of a layer contain `{}` for its
+/// number.
 ///
-/// One of `prefixes` holds for the whole checkpoint: the one under which the word table is found. Tensors that no entry names
-/// (poolers, language model heads, `position_ids`) are ignored.
+/// One of `prefixes` holds for the whole checkpoint: the one under which the word table is found. Tensors that no entry
+/// names (poolers, language model heads, `position_ids`) are ignored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorNames {
     /// Prefixes that checkpoints of this architecture are written with.

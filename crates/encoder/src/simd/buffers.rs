@@ -44,7 +44,8 @@ pub(super) struct BatchView {
     pub output: *mut f32,
 }
 
-// SAFETY: a view is only addresses. Whoever reads or writes through them (layer.rs) makes sure that ranks touch disjoint parts.
+// SAFETY: a view is only addresses. Whoever reads or writes through them (layer.rs) makes sure that ranks touch
+// disjoint parts.
 unsafe impl Send for BatchView {}
 // SAFETY: as above.
 unsafe impl Sync for BatchView {}

@@ -53,8 +53,8 @@ impl Dims {
     }
 }
 
-/// Distance of rows of `width` floats: whole panels, because a tile writes whole panels, and not a multiple of 2 KiB, because the
-/// rows of a tile would then share few sets of the first-level cache (64 sets of 64 bytes, 8 to 12 ways).
+/// Distance of rows of `width` floats: whole panels, because a tile writes whole panels, and not a multiple of 2 KiB,
+/// because the rows of a tile would then share few sets of the first-level cache (64 sets of 64 bytes, 8 to 12 ways).
 fn stride(width: usize, panel: usize) -> usize {
     const ALIASING_FLOATS: usize = 2048 / size_of::<f32>();
     let whole = width.next_multiple_of(panel);

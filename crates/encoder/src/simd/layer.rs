@@ -1,15 +1,16 @@
 //! One pass through all layers, by a team of any size.
 //!
 //! # Who does what
-//! A linear layer is shared out by rows when every rank gets enough of them, else by columns (panels of the weights), so that a short
-//! text does not make every rank read all weights. Attention is shared out by (sequence, head). By rows, everything behind the attention
-//! of a layer needs only the rank's own rows: two barriers a layer. By columns there is a barrier behind each step. A team of one does
-//! all rows and its barriers are free.
+//! A linear layer is shared out by rows when every rank gets enough of them, else by columns (panels of the weights),
+//! so that a short text does not make every rank read all weights. Attention is shared out by (sequence, head). By
+//! rows, everything behind the attention of a layer needs only the rank's own rows: two barriers a layer. By columns
+//! there is a barrier behind each step. A team of one does all rows and its barriers are free.
 //!
 //! # Safety
-//! Ranks share the buffers of a [`BatchView`]. Between two barriers a buffer is either read by all, or written in disjoint parts: rows or
-//! panels from [`Team::split`], queries of a head from [`units`], each of which cover everything once. All ranks take the same branches,
-//! because these depend on sizes alone, so all meet at the same barriers.
+//! Ranks share the buffers of a [`BatchView`]. Between two barriers a buffer is either read by all, or written in
+//! disjoint parts: rows or panels from [`Team::split`], queries of a head from [`units`], each of which cover
+//! everything once. All ranks take the same branches, because these depend on sizes alone, so all meet at the same
+//! barriers.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -25,8 +26,8 @@ use super::sequences::{Sequences, by_sequence};
 use super::share::{Span, units};
 use super::{LayerWeights, NormWeights, Work};
 
-/// Rows that go through the feed-forward part together: its middle (192 x 1,536 floats, 1.2 MB for MiniLM) then stays in the
-/// second-level cache. 48 to 384 measured alike.
+/// Rows that go through the feed-forward part together: its middle (192 x 1,536 floats, 1.2 MB for MiniLM) then stays
+/// in the second-level cache. 48 to 384 measured alike.
 const BLOCK_ROWS: usize = 192;
 /// Blocks are multiples of this, so that they are whole tiles of the kernels (12 and 6 rows).
 const BLOCK_MULTIPLE: usize = 12;
@@ -67,15 +68,17 @@ impl Pass<'_> {
     /// Runs all layers and writes the asked rows to the output. False when it was stopped.
     ///
     /// # Safety
-    /// The view has room for the pass's sequences and, in a team, for [`shared_rows`]; the work's output for the rows of its sequences. Every
-    /// rank of the team calls this with the same pass; nobody else uses the view or those rows of the output.
+    /// The view has room for the pass's sequences and, in a team, for [`shared_rows`]; the work's output for the rows
+    /// of its sequences. Every rank of the team calls this with the same pass; nobody else uses the view or those rows
+    /// of the output.
     pub(super) unsafe fn run(&self, thread: &mut ThreadBuffers) -> bool {
         let tokens = self.sequences.tokens();
         // SAFETY: `split` gives each rank its own rows.
         unsafe { self.embed(self.team.split(tokens), thread) };
         let last = self.work.encoder.layers.len() - 1;
         for (index, layer) in self.work.encoder.layers.iter().enumerate() {
-            // One rank asks for the team. The next question comes behind at least two barriers, so all ranks have read this answer.
+            // One rank asks for the team. The next question comes behind at least two barriers, so all ranks have read
+            // this answer.
             if self.team.rank() == 0 {
                 self.work.ask();
             }

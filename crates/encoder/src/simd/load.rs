@@ -12,8 +12,8 @@ use crate::{InputLimits, Weights, WeightsError};
 /// Packs the weights of `architecture` for `isa`.
 ///
 /// # Errors
-/// [`WeightsError`]: a tensor is missing, has another shape than the configuration says, is of a type that is not read, or holds NaN or
-/// infinity.
+/// [`WeightsError`]: a tensor is missing, has another shape than the configuration says, is of a type that is not read,
+/// or holds NaN or infinity.
 pub fn load(isa: Isa, architecture: &Architecture, weights: &Weights) -> Result<SimdEncoder, WeightsError> {
     let Architecture { spec, names } = architecture;
     let resolver = Resolver::new(weights, names)?;

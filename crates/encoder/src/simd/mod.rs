@@ -1,18 +1,20 @@
 //! The simd executor: any [`EncoderSpec`](crate::spec::EncoderSpec) on the CPU, with the kernels crate's arithmetic.
 //!
 //! # What happens to a batch
-//! `plan.rs` shares it out (whole sequences to threads, or everything to the team); `layer.rs` is one pass through all layers for a team
-//! of any size, of which a team of one needs no barrier; rows of the last layer that nobody reads are not computed.
+//! `plan.rs` shares it out (whole sequences to threads, or everything to the team); `layer.rs` is one pass through all
+//! layers for a team of any size, of which a team of one needs no barrier; rows of the last layer that nobody reads are
+//! not computed.
 //!
 //! # Invariants
-//! - Every value of a row comes from one chain of operations that depends on that sequence alone, in an order that depends on the model
-//!   and the instruction set alone. So neither batch-mates nor threads nor the way of sharing out change a byte.
-//! - A head is padded with zero columns to whole panels: `x * 0` added at the end of a chain changes nothing, and a head's values are
-//!   then panels of their own that the attention reads as they come out of the projection.
+//! - Every value of a row comes from one chain of operations that depends on that sequence alone, in an order that
+//!   depends on the model and the instruction set alone. So neither batch-mates nor threads nor the way of sharing out
+//!   change a byte.
+//! - A head is padded with zero columns to whole panels: `x * 0` added to a chain changes nothing, and a
+//!   head's values are then panels of their own that the attention reads as they come out of the projection.
 //!
 //! # Cost
-//! Linear layers take about 90 % of the time at a sequence length of 100 and run at the kernels' speed; activations of a group
-//! (512 tokens) stay in the second-level cache, weights stream past once for each group.
+//! Linear layers take about 90 % of the time at a sequence length of 100 and run at the kernels' speed; activations of
+//! a group (512 tokens) stay in the second-level cache, weights stream past once for each group.
 
 pub(crate) mod buffers;
 mod dims;
@@ -186,7 +188,8 @@ struct Work<'a> {
     stopped: AtomicBool,
 }
 
-// SAFETY: the pointer is only an address, and layer.rs decides who writes what through it; everything else is Sync by itself.
+// SAFETY: the pointer is only an address, and layer.rs decides who writes what through it; everything else is Sync by
+// itself.
 unsafe impl Sync for Work<'_> {}
 
 impl Work<'_> {
@@ -234,7 +237,8 @@ impl Work<'_> {
     }
 }
 
-/// Buffers hold plain numbers that every pass writes before it reads them, so those of a pass that panicked are as good as any.
+/// Buffers hold plain numbers that every pass writes before it reads them, so those of a pass that panicked are as good
+/// as any.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,21 +1,22 @@
 //! How a batch is shared out among threads: a pure function of lengths, costs and the number of threads.
 //!
-//! Either every thread takes whole groups of sequences through all layers, without a barrier; or, when that would leave threads idle,
-//! all threads work on the whole batch together. Results are the same bytes either way, so this is only about time.
+//! Either every thread takes whole groups of sequences through all layers, without a barrier; or, when that would leave
+//! threads idle, all threads work on the whole batch together. Results are the same bytes either way, so this is only
+//! about time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Tokens of a group. Enough for the linear layers to run at full speed (256 to 1,024 measured alike) and few enough for its
-/// activations to stay in a second-level cache of 1 to 2 MB.
+/// Tokens of a group. Enough for the linear layers to run at full speed (256 to 1,024 measured alike) and few enough
+/// for its activations to stay in a second-level cache of 1 to 2 MB.
 const GROUP_TOKENS: usize = 512;
 
-/// Tokens for each thread below which the team works together: a group this small would read all weights for little work, and the
-/// weights are then what is waited for.
+/// Tokens for each thread below which the team works together: a group this small would read all weights for little
+/// work, and the weights are then what is waited for.
 const TEAM_TOKENS: usize = 32;
 
-/// Groups are used while their estimated time is within this of a perfect split, in percent. A team loses about as much to barriers and
-/// to uneven shares.
+/// Groups are used while their estimated time is within this of a perfect split, in percent. A team loses about as much
+/// to barriers and to uneven shares.
 const SLACK_PERCENT: u64 = 115;
 
 /// How a batch is shared out.
@@ -49,7 +50,8 @@ pub(super) fn groups(lengths: &[usize], cost: impl Fn(usize) -> u64, threads: us
     balanced(lengths, &cost, (threads * rounds).min(lengths.len()))
 }
 
-/// Longest processing time first: each sequence, the costliest first, goes to the group with the least work. Ties by index.
+/// Longest processing time first: each sequence, the costliest first, goes to the group with the least work. Ties by
+/// index.
 fn balanced(lengths: &[usize], cost: impl Fn(usize) -> u64, count: usize) -> Vec<Vec<usize>> {
     let mut order: Vec<usize> = (0..lengths.len()).collect();
     order.sort_by_key(|&i| (Reverse(lengths[i]), i));

@@ -62,8 +62,8 @@ fn cost(span: &Span) -> u64 {
     (span.queries as u64 + TRANSPOSE) * span.keys as u64
 }
 
-/// The query at which a head is cut when `work` of its cost lies before the cut: a whole number of tiles, or its end. The same for
-/// the rank before the cut and the rank behind it.
+/// The query at which a head is cut when `work` of its cost lies before the cut: a whole number of tiles, or its end.
+/// The same for the rank before the cut and the rank behind it.
 fn cut(span: &Span, work: u64) -> usize {
     let cost = cost(span);
     let queries = span.queries as u64;

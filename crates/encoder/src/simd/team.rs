@@ -1,8 +1,9 @@
 //! Whether it pays that the threads work together on one batch.
 //!
-//! A team meets at dozens of barriers in a pass. When the host has something else to do, a rank that lost its CPU holds up all others:
-//! one text of 12 tokens took 26 ms instead of 2 on a machine whose two CPUs were busy. So a pass that took longer than one thread alone
-//! would have taken is followed by some without a team. Results are the same bytes either way.
+//! A team meets at dozens of barriers in a pass. When the host has something else to do, a rank that lost its CPU holds
+//! up all others: one text of 12 tokens took 26 ms instead of 2 on a machine whose two CPUs were busy. So a pass that
+//! took longer than one thread alone would have taken is followed by some without a team. Results are the same bytes
+//! either way.
 
 use std::time::Duration;
 
@@ -44,7 +45,8 @@ mod tests {
 
     #[test]
     fn a_team_is_given_up_when_one_thread_would_have_been_faster() {
-        // (pass, waited, threads, whether a team is used again); alone the pass would have taken (pass - waited) x threads.
+        // (pass, waited, threads, whether a team is used again); alone the pass would have taken (pass - waited) x
+        // threads.
         let cases = [
             (1100, 100, 2, true),
             (1100, 500, 2, true),

@@ -18,9 +18,9 @@ pub enum WeightsError {
     },
     /// Weights in formats that are not read.
     #[error(
-        "{} has no safetensors weights, only {}, which is not read (a pickle can run code when it is opened). Use a revision of the \
-         repository that has model.safetensors (often `refs/pr/N`), or save the model again with transformers' \
-         `save_pretrained(folder, safe_serialization=True)`",
+        "{} has no safetensors weights, only {}, which is not read (a pickle can run code when it is opened). \
+         Use a revision of the repository that has model.safetensors (often `refs/pr/N`), or save the model again \
+         with transformers' `save_pretrained(folder, safe_serialization=True)`",
         folder.display(),
         found.join(", ")
     )]
@@ -85,7 +85,11 @@ pub enum WeightsError {
         reason: String,
     },
     /// A shard that the index names is not there.
-    #[error("{} is missing, and {} says that it holds part of the weights: the download is incomplete", shard.display(), index.display())]
+    #[error(
+        "{} is missing, and {} says that it holds part of the weights: the download is incomplete",
+        shard.display(),
+        index.display()
+    )]
     MissingShard {
         /// The shard.
         shard: PathBuf,
@@ -139,7 +143,10 @@ pub enum WeightsError {
         actual: String,
     },
     /// NaN or an infinity in the weights.
-    #[error("{}: tensor {tensor} has {value} at element {index}: the file is damaged or the model was saved broken", path.display())]
+    #[error(
+        "{}: tensor {tensor} has {value} at element {index}: the file is damaged or the model was saved broken",
+        path.display()
+    )]
     NonFinite {
         /// The file.
         path: PathBuf,

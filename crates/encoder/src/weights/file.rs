@@ -32,8 +32,9 @@ impl TensorFile {
         if file.metadata().map_err(io)?.len() == 0 {
             return Err(WeightsError::NotSafetensors { path, found: "an empty file" });
         }
-        // SAFETY: the mapping is read-only. That nobody changes the file meanwhile is the module's stated condition; the header is
-        // checked against this mapping, and bytes are copied or used as plain numbers, never as references or lengths.
+        // SAFETY: the mapping is read-only. That nobody changes the file meanwhile is the module's stated condition;
+        // the header is checked against this mapping, and bytes are copied or used as plain numbers, never as
+        // references or lengths.
         let map = unsafe { Mmap::map(&file) }.map_err(io)?;
         let (data, metadata) = check(&path, &map)?;
         Ok(TensorFile { path, map: Arc::new(map), metadata, data })
@@ -110,7 +111,8 @@ fn recognise(path: &Path, bytes: &[u8]) -> Result<(), WeightsError> {
     Err(WeightsError::NotSafetensors { path: path.to_path_buf(), found })
 }
 
-/// Whether the file starts as safetensors do: a length, then the `{` of the header. A length's low bytes can look like anything.
+/// Whether the file starts as safetensors do: a length, then the `{` of the header. A length's low bytes can look like
+/// anything.
 fn plausible(bytes: &[u8]) -> bool {
     bytes.get(LENGTH_BYTES) == Some(&b'{')
 }

@@ -1,9 +1,10 @@
 //! Weights of a checkpoint: `model.safetensors`, or the shards that `model.safetensors.index.json` lists.
 //!
 //! # Contract
-//! - Files are mapped, not read: a tensor costs nothing until it is looked at, and its pages can be let go with [`Tensor::release`].
-//! - Stored types F32, F16 and BF16 are widened to f32, exactly. Anything else is an error when it is asked for, not before: files
-//!   hold tensors that no encoder reads (`position_ids` is I64).
+//! - Files are mapped, not read: a tensor costs nothing until it is looked at, and its pages can be let go with
+//!   [`Tensor::release`].
+//! - Stored types F32, F16 and BF16 are widened to f32, exactly. Anything else is an error when it is asked for, not
+//!   before: files hold tensors that no encoder reads (`position_ids` is I64).
 //! - What is wrong with a file is said in its own words: a Git LFS pointer, an HTML page, a cut-off download, a pickle.
 //!
 //! The file must not change while it is mapped (on Unix, replace a model by renaming, as download tools do).
@@ -33,8 +34,9 @@ const INDEX: &str = "model.safetensors.index.json";
 /// For the error message.
 const NAMES_LOOKED_FOR: &str = "model.safetensors or model.safetensors.index.json with its shards";
 
-/// How weights in other formats are called.
-const OTHER_FORMATS: &[&str] = &[
+/// How weights in formats that are not read are called, files and folders. A model with nothing but these is refused as
+/// [`WeightsError::OnlyOtherFormats`].
+pub const OTHER_FORMATS: &[&str] = &[
     "pytorch_model.bin",
     "pytorch_model.bin.index.json",
     "tf_model.h5",
@@ -59,17 +61,39 @@ impl Weights {
     /// # Errors
     /// [`WeightsError`]: no weights, only other formats, or a file that is not sound.
     pub fn open(dir: &Path) -> Result<Weights, WeightsError> {
-        let single = dir.join(SINGLE);
-        let index = dir.join(INDEX);
-        let paths = if single.exists() {
-            vec![single]
-        } else if index.exists() {
-            shards(&index)?
-        } else {
-            return Err(nothing(dir));
-        };
-        let files = paths.into_iter().map(TensorFile::open).collect::<Result<Vec<_>, _>>()?;
+        let names = Self::file_names(dir)?;
+        let files = names.iter().map(|name| TensorFile::open(dir.join(name))).collect::<Result<Vec<_>, _>>()?;
         Self::from_files(dir, files)
+    }
+
+    /// The files that [`open`](Self::open) maps: names in the folder `dir`, sorted.
+    ///
+    /// # Errors
+    /// [`WeightsError`]: no weights, only other formats, or an index that is not sound.
+    pub fn file_names(dir: &Path) -> Result<Vec<String>, WeightsError> {
+        let index = dir.join(INDEX);
+        if dir.join(SINGLE).exists() {
+            Ok(vec![SINGLE.to_owned()])
+        } else if index.exists() {
+            shards(&index)
+        } else {
+            Err(Self::absent(dir))
+        }
+    }
+
+    /// Why a folder without safetensors has nothing to open: [`WeightsError::OnlyOtherFormats`] with what is there
+    /// instead, [`WeightsError::Missing`] when nothing is, [`WeightsError::Io`] when it cannot be read.
+    pub fn absent(dir: &Path) -> WeightsError {
+        if let Err(source) = std::fs::read_dir(dir) {
+            return WeightsError::Io { path: dir.to_path_buf(), source };
+        }
+        let found: Vec<String> =
+            OTHER_FORMATS.iter().filter(|name| dir.join(name).exists()).map(|name| (*name).to_owned()).collect();
+        if found.is_empty() {
+            WeightsError::Missing { folder: dir.to_path_buf() }
+        } else {
+            WeightsError::OnlyOtherFormats { folder: dir.to_path_buf(), found }
+        }
     }
 
     /// Maps one safetensors file by path, for modules that bring weights of their own (`2_Dense/model.safetensors`).
@@ -131,7 +155,7 @@ impl Weights {
 }
 
 /// The shard files that an index names, in order of their names.
-fn shards(index: &Path) -> Result<Vec<PathBuf>, WeightsError> {
+fn shards(index: &Path) -> Result<Vec<String>, WeightsError> {
     let wrong = |reason: String| WeightsError::Index { path: index.to_path_buf(), reason };
     let text =
         std::fs::read_to_string(index).map_err(|source| WeightsError::Io { path: index.to_path_buf(), source })?;
@@ -147,29 +171,14 @@ fn shards(index: &Path) -> Result<Vec<PathBuf>, WeightsError> {
         if shard.is_empty() || shard == ".." || shard.contains(['/', '\\', ':']) {
             return Err(wrong(format!("shard {shard:?} of tensor {tensor} is not a plain file name")));
         }
-        names.insert(shard);
+        names.insert(shard.to_owned());
     }
     if names.is_empty() {
         return Err(wrong("weight_map is empty".to_owned()));
     }
     let folder = index.parent().unwrap_or(Path::new("."));
-    let paths: Vec<PathBuf> = names.into_iter().map(|name| folder.join(name)).collect();
-    match paths.iter().find(|path| !path.exists()) {
-        Some(shard) => Err(WeightsError::MissingShard { shard: shard.clone(), index: index.to_path_buf() }),
-        None => Ok(paths),
-    }
-}
-
-/// Why there is nothing to open.
-fn nothing(dir: &Path) -> WeightsError {
-    if let Err(source) = std::fs::read_dir(dir) {
-        return WeightsError::Io { path: dir.to_path_buf(), source };
-    }
-    let found: Vec<String> =
-        OTHER_FORMATS.iter().filter(|name| dir.join(name).exists()).map(|name| (*name).to_owned()).collect();
-    if found.is_empty() {
-        WeightsError::Missing { folder: dir.to_path_buf() }
-    } else {
-        WeightsError::OnlyOtherFormats { folder: dir.to_path_buf(), found }
+    match names.iter().map(|name| folder.join(name)).find(|path| !path.exists()) {
+        Some(shard) => Err(WeightsError::MissingShard { shard, index: index.to_path_buf() }),
+        None => Ok(names.into_iter().collect()),
     }
 }

@@ -30,7 +30,8 @@ impl<'a> Resolver<'a> {
     /// Finds the checkpoint's prefix.
     ///
     /// # Errors
-    /// [`WeightsError::MissingTensor`] when no prefix has the word table, [`WeightsError::DuplicateTensor`] when two have.
+    /// [`WeightsError::MissingTensor`] when no prefix has the word table, [`WeightsError::DuplicateTensor`] when two
+    /// have.
     pub fn new(weights: &'a Weights, names: &'a TensorNames) -> Result<Self, WeightsError> {
         let spelt = |prefix: &str| format!("{prefix}{}", names.word_embeddings);
         let mut found = names.prefixes.iter().filter(|prefix| weights.get(&spelt(prefix)).is_some());
@@ -73,7 +74,8 @@ impl<'a> Resolver<'a> {
         })
     }
 
-    /// The norm `entry` (of layer `layer`, when the entry has a place for it) over `width` values, in whatever spelling.
+    /// The norm `entry` (of layer `layer`, when the entry has a place for it) over `width` values, in whatever
+    /// spelling.
     ///
     /// # Errors
     /// As [`tensor`](Self::tensor); [`WeightsError::DuplicateTensor`] when it is there in two spellings.

@@ -7,7 +7,8 @@ use memmap2::Mmap;
 
 use super::widen::{self, Stored};
 
-/// A matrix of `rows` x `width` in a mapped file. f32 rows are used where they lie, 16-bit rows are widened one at a time.
+/// A matrix of `rows` x `width` in a mapped file. f32 rows are used where they lie, 16-bit rows are widened one at a
+/// time.
 pub struct EmbeddingTable {
     map: Arc<Mmap>,
     range: Range<usize>,
@@ -35,7 +36,8 @@ impl EmbeddingTable {
         self.width
     }
 
-    /// Row `index`: where it lies when that is possible, else widened into `spare`, which holds at least `width` values.
+    /// Row `index`: where it lies when that is possible, else widened into `spare`, which holds at least `width`
+    /// values.
     ///
     /// # Panics
     /// When `index` is not below [`rows`](Self::rows), or `spare` is too short.
@@ -43,8 +45,8 @@ impl EmbeddingTable {
     pub fn row<'a>(&'a self, index: usize, spare: &'a mut [f32]) -> &'a [f32] {
         let bytes = self.bytes(index);
         if self.direct {
-            // SAFETY: `direct` says that the range starts at a multiple of 4, and so does every row in it; any bits are a valid f32;
-            // the slice borrows from the map, which `self` keeps alive.
+            // SAFETY: `direct` says that the range starts at a multiple of 4, and so does every row in it; any bits are
+            // a valid f32; the slice borrows from the map, which `self` keeps alive.
             return unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast::<f32>(), self.width) };
         }
         let out = &mut spare[..self.width];

@@ -113,13 +113,13 @@ impl<'a> Tensor<'a> {
         Ok(table)
     }
 
-    /// Lets the tensor's pages go: they leave this process's memory and stay in the system's file cache. They come back when they
-    /// are read again.
+    /// Lets the tensor's pages go: they leave this process's memory and stay in the system's file cache. They come back
+    /// when they are read again.
     pub fn release(&self) {
         #[cfg(unix)]
         {
-            // SAFETY: the mapping is a shared, read-only view of a file, so dropped pages are read again from the file with the
-            // same contents; nothing is ever written through it.
+            // SAFETY: the mapping is a shared, read-only view of a file, so dropped pages are read again from the file
+            // with the same contents; nothing is ever written through it.
             let advised = unsafe {
                 self.map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, self.range.start, self.range.len())
             };

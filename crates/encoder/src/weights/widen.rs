@@ -40,8 +40,9 @@ pub(super) fn widen(stored: Stored, bytes: &[u8], out: &mut [f32]) {
     }
 }
 
-/// IEEE 754 binary16 to binary32, without branches so that it vectorises: move exponent and mantissa into place, then one exact
-/// multiplication by 2^112 corrects the exponent's bias and makes subnormals normal. Infinity and NaN keep a full exponent.
+/// IEEE 754 binary16 to binary32, without branches so that it vectorises: move exponent and mantissa into place, then
+/// one exact multiplication by 2^112 corrects the exponent's bias and makes subnormals normal. Infinity and NaN keep a
+/// full exponent.
 fn f16_to_f32(half: u16) -> f32 {
     const REBIAS: f32 = f32::from_bits((112 + 127) << 23);
     let magnitude = u32::from(half & 0x7fff) << 13;

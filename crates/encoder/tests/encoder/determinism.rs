@@ -23,8 +23,8 @@ fn model() -> Random {
     Random { hidden: 96, heads: 3, intermediate: 200, ..Random::default() }
 }
 
-/// Lengths for every way of sharing out: alone on several threads a short one goes by columns, a long one by rows; together they
-/// make groups on few threads, and a team on many.
+/// Lengths for every way of sharing out: alone on several threads a short one goes by columns, a long one by rows;
+/// together they make groups on few threads, and a team on many.
 const LENGTHS: [usize; 24] =
     [300, 1, 13, 12, 64, 2, 1, 100, 255, 31, 33, 7, 25, 140, 3, 19, 48, 90, 11, 1, 77, 200, 5, 60];
 
@@ -153,8 +153,8 @@ fn stop_is_obeyed_between_layers_and_leaves_everything_usable() {
     }
 }
 
-/// Nobody is asked after a stop, so only time shows that the other layers are left out. The best of several, because the machine may be
-/// busy; a whole pass is 12 layers, a stopped one none.
+/// Nobody is asked after a stop, so only time shows that the other layers are left out. The best of several, because
+/// the machine may be busy; a whole pass is 12 layers, a stopped one none.
 #[test]
 fn a_stopped_pass_ends_early() {
     let model = Random { layers: 12, ..model() };

@@ -109,10 +109,10 @@ fn a_download_that_was_cut_off() {
     for length in [9, header - 1, header, header + 1, bytes.len() / 2, bytes.len() - 1] {
         let error = open_error(folder(&bytes[..length]).path());
         let expected = if length < header { header } else { bytes.len() };
-        assert!(
-            matches!(error, WeightsError::Truncated { actual, expected: e, .. } if actual == length as u64 && e == expected as u64),
-            "{length} bytes: {error:?}"
-        );
+        let WeightsError::Truncated { actual, expected: stated, .. } = error else {
+            panic!("{length} bytes: {error:?}");
+        };
+        assert_eq!((actual, stated), (length as u64, expected as u64), "{length} bytes");
     }
     assert!(matches!(open_error(folder(&bytes[..7]).path()), WeightsError::Damaged { .. }));
 }

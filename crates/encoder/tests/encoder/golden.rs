@@ -18,7 +18,8 @@ const CHECKPOINTS: [(&str, Pooling); 7] = [
     ("tiny-st6-bert", Pooling::Cls),
 ];
 
-/// Promise 1 of the design: of the largest component. A vector's norm is at least that, so it bounds the normalised vector too.
+/// Promise 1 of the design: of the largest component. A vector's norm is at least that, so it bounds the normalised
+/// vector too.
 const TOLERANCE: f64 = 1e-5;
 
 #[test]

@@ -1,4 +1,5 @@
-//! A plain BERT in f64: loops, no blocking, no padding, nothing shared with the library but the file format. Slow and obvious.
+//! A plain BERT in f64: loops, no blocking, no padding, nothing shared with the library but the file format. Slow and
+//! obvious.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -155,7 +156,8 @@ pub fn pool(mode: &str, rows: &Rows) -> Values {
         .collect()
 }
 
-/// Largest difference of two equally long rows, as a part of the second's largest component; infinite when there is a NaN.
+/// Largest difference of two equally long rows, as a part of the second's largest component; infinite when there is a
+/// NaN.
 pub fn difference(ours: &[f32], theirs: &[f64]) -> f64 {
     assert_eq!(ours.len(), theirs.len());
     let largest = theirs.iter().fold(0f64, |largest, x| largest.max(x.abs()));

@@ -86,6 +86,13 @@ impl Model for FakeModel {
         }
     }
 
+    fn check_instruction(&self, role: Role, instruction: Option<&str>) -> Result<(), PipelineError> {
+        match instruction {
+            Some(_) => Err(PipelineError::InstructionNotSupported { role, pattern: None }),
+            None => Ok(()),
+        }
+    }
+
     fn contract(&self, dimensions: usize) -> String {
         format!("fake-{dimensions}")
     }

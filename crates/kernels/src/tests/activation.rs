@@ -1,14 +1,14 @@
 use super::reference;
-use super::support::{Cases, Guarded, Random, lengths};
+use super::support::{Cases, Guarded, Random, Worst, every_f32, lengths};
 use crate::activation::{HALF_ERF, SEGMENTS_PER_UNIT};
 use crate::{
     Activation, GELU_MAX_ABSOLUTE_ERROR, GELU_TANH_MAX_ERROR, Isa, SILU_MAX_ERROR, TANH_MAX_ABSOLUTE_ERROR, activate,
 };
 
-type Reference = fn(f64) -> f64;
+/// An activation with its reference, the bound of its error, and whether that is relative to max(1, |x|).
+type Row = (Activation, fn(f64) -> f64, f64, bool);
 
-/// Each activation with its reference, the bound of its error, and whether that is relative to max(1, |x|).
-const ALL: [(Activation, Reference, f64, bool); 5] = [
+const ALL: [Row; 5] = [
     (Activation::Gelu, reference::gelu, GELU_MAX_ABSOLUTE_ERROR, false),
     (Activation::GeluTanh, reference::gelu_tanh, GELU_TANH_MAX_ERROR, true),
     (Activation::Relu, |x| x.max(0.0), 0.0, false),
@@ -16,25 +16,26 @@ const ALL: [(Activation, Reference, f64, bool); 5] = [
     (Activation::Tanh, f64::tanh, TANH_MAX_ABSOLUTE_ERROR, false),
 ];
 
-/// The worst error over some inputs, and where.
-fn worst(isa: Isa, (activation, reference, _, relative): (Activation, Reference, f64, bool), x: &[f32]) -> (f64, f32) {
-    let mut y = x.to_vec();
-    activate(isa, activation, &mut y);
-    let mut worst = (0.0, 0.0);
-    for (x, y) in x.iter().zip(y) {
-        let exact = reference(f64::from(*x));
-        let mut error = (f64::from(y) - exact).abs();
-        // The result of a large x has a rounding error of its own.
-        error -= exact.abs() * f64::from(f32::EPSILON) / 2.0;
-        if relative {
-            error /= f64::from(*x).abs().max(1.0);
-        }
-        // A NaN is the worst of all.
-        if error > worst.0 || error.is_nan() {
-            worst = (error, *x);
+/// Evaluates an activation with every instruction set.
+fn measure(worst: &mut [Worst], (activation, reference, _, relative): Row, x: &[f32]) {
+    let exact: Vec<f64> = x.iter().map(|x| reference(f64::from(*x))).collect();
+    for worst in worst {
+        let mut y = x.to_vec();
+        activate(worst.isa, activation, &mut y);
+        for ((x, y), exact) in x.iter().zip(y).zip(&exact) {
+            let mut error = (f64::from(y) - exact).abs();
+            if relative {
+                error /= f64::from(*x).abs().max(1.0);
+            }
+            worst.take(error, *x);
         }
     }
-    worst
+}
+
+fn check(cases: &mut Cases, worst: &[Worst], row: Row) {
+    for Worst { isa, error, at } in worst {
+        cases.check(*error <= row.2, || format!("{} {:?}({at:?}) is off by {error:e}", isa.name(), row.0));
+    }
 }
 
 #[test]
@@ -49,34 +50,26 @@ fn activations_are_accurate() {
             x.push(f32::from_bits(bits));
         }
     }
-    for isa in Isa::available() {
-        for row in ALL {
-            let (error, at) = worst(isa, row, &x);
-            cases.check(error <= row.2, || format!("{} {:?}({at:?}) is off by {error:e}", isa.name(), row.0));
-        }
+    for row in ALL {
+        let mut worst = Worst::of_each();
+        measure(&mut worst, row, &x);
+        check(&mut cases, &worst, row);
     }
 }
 
-/// All of f32, about a minute an instruction set:
+/// All of f32, some minutes for each activation:
 /// `cargo test --release -p simile-kernels every_f32 -- --ignored`
 #[test]
 #[ignore = "four billion values each; run it after a change of the functions or their tables"]
 fn activations_are_accurate_for_every_f32() {
     let mut cases = Cases::default();
-    for isa in Isa::available() {
-        for row in ALL {
-            let mut overall = (0.0, 0.0);
-            for high in 0..1u32 << 12 {
-                let x: Vec<f32> = (0..1u32 << 20).map(|low| f32::from_bits(high << 20 | low)).collect();
-                let x: Vec<f32> = x.into_iter().filter(|x| x.is_finite()).collect();
-                let found = worst(isa, row, &x);
-                if found.0 > overall.0 || found.0.is_nan() {
-                    overall = found;
-                }
-            }
-            let (error, at) = overall;
-            cases.check(error <= row.2, || format!("{} {:?}({at:?}) is off by {error:e}", isa.name(), row.0));
+    for row in ALL {
+        let mut worst = Worst::of_each();
+        for mut x in every_f32() {
+            x.retain(|x| x.is_finite());
+            measure(&mut worst, row, &x);
         }
+        check(&mut cases, &worst, row);
     }
 }
 

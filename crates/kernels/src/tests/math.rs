@@ -1,4 +1,4 @@
-use super::support::Cases;
+use super::support::{Cases, Worst, every_f32};
 use crate::math::{exp, exp2_nonpositive};
 use crate::simd::{Simd, SimdOp};
 use crate::{EXP_MAX_RELATIVE_ERROR, EXP2_MAX_RELATIVE_ERROR, Isa};
@@ -27,70 +27,73 @@ impl SimdOp for Evaluate<'_> {
     }
 }
 
-/// The worst relative error of a multiple of 16 inputs, and where.
-fn worst(isa: Isa, which: Which, x: &[f32]) -> (f64, f32) {
-    assert!(x.len().is_multiple_of(16));
-    let mut y = x.to_vec();
-    isa.run(Evaluate(which, &mut y));
-    let mut worst = (0.0, 0.0);
-    for (x, y) in x.iter().zip(y) {
-        let exact = match which {
-            Which::Exp2Nonpositive => f64::from(*x).exp2(),
-            Which::Exp => f64::from(*x).exp(),
-        };
-        let error = if exact >= f64::from(f32::MIN_POSITIVE) {
-            (f64::from(y) - exact).abs() / exact
-        } else {
-            // Denormal or 0, nothing greater.
-            if (0.0..1.01 * f32::MIN_POSITIVE).contains(&y) { 0.0 } else { f64::INFINITY }
-        };
-        if error > worst.0 || error.is_nan() {
-            worst = (error, *x);
-        }
-    }
-    worst
-}
+/// A function with the range in which it is looked at and the bound of its relative error.
+type Row = (Which, f32, f32, f64);
 
-const ALL: [(Which, f32, f32, f64); 2] = [
+const ALL: [Row; 2] = [
     (Which::Exp2Nonpositive, f32::NEG_INFINITY, 0.0, EXP2_MAX_RELATIVE_ERROR),
     // Up to the greatest argument whose rounded binary exponent is that of a finite number.
     (Which::Exp, f32::NEG_INFINITY, 88.37, EXP_MAX_RELATIVE_ERROR),
 ];
 
-#[test]
-fn exponentials_are_accurate() {
-    let mut cases = Cases::default();
-    for isa in Isa::available() {
-        for (which, _, greatest, bound) in ALL {
-            let x: Vec<f32> = (0..1_600_000).map(|i| greatest - i as f32 * 1.4e-4).collect();
-            let (error, at) = worst(isa, which, &x);
-            cases.check(error <= bound, || format!("{} {which:?}({at:?}) is off by {error:e}", isa.name()));
+/// Evaluates a function with every instruction set, for a multiple of 16 inputs.
+fn measure(worst: &mut [Worst], which: Which, x: &[f32]) {
+    assert!(x.len().is_multiple_of(16));
+    let exact: Vec<f64> = match which {
+        Which::Exp2Nonpositive => x.iter().map(|x| f64::from(*x).exp2()).collect(),
+        Which::Exp => x.iter().map(|x| f64::from(*x).exp()).collect(),
+    };
+    for worst in worst {
+        let mut y = x.to_vec();
+        worst.isa.run(Evaluate(which, &mut y));
+        for ((x, y), exact) in x.iter().zip(y).zip(&exact) {
+            let error = if *exact >= f64::from(f32::MIN_POSITIVE) {
+                (f64::from(y) - exact).abs() / exact
+            } else if (0.0..1.01 * f32::MIN_POSITIVE).contains(&y) {
+                // Denormal or 0, nothing greater.
+                0.0
+            } else {
+                f64::INFINITY
+            };
+            worst.take(error, *x);
         }
     }
 }
 
-/// All of f32, some minutes an instruction set:
+fn check(cases: &mut Cases, worst: &[Worst], (which, _, _, bound): Row) {
+    for Worst { isa, error, at } in worst {
+        cases.check(*error <= bound, || format!("{} {which:?}({at:?}) is off by {error:e}", isa.name()));
+    }
+}
+
+#[test]
+fn exponentials_are_accurate() {
+    let mut cases = Cases::default();
+    for row @ (which, _, greatest, _) in ALL {
+        let x: Vec<f32> = (0..1_600_000).map(|i| greatest - i as f32 * 1.4e-4).collect();
+        let mut worst = Worst::of_each();
+        measure(&mut worst, which, &x);
+        check(&mut cases, &worst, row);
+    }
+}
+
+/// All of f32, some minutes for each function:
 /// `cargo test --release -p simile-kernels every_f32 -- --ignored`
 #[test]
 #[ignore = "four billion values each; run it after a change of the polynomials"]
 fn exponentials_are_accurate_for_every_f32() {
     let mut cases = Cases::default();
-    for isa in Isa::available() {
-        for (which, least, greatest, bound) in ALL {
-            let mut overall = (0.0, 0.0);
-            for high in 0..1u32 << 12 {
-                let x: Vec<f32> = (0..1u32 << 20)
-                    .map(|low| f32::from_bits(high << 20 | low))
-                    .map(|x| if x >= least && x <= greatest { x } else { 0.0 })
-                    .collect();
-                let found = worst(isa, which, &x);
-                if found.0 > overall.0 || found.0.is_nan() {
-                    overall = found;
+    for row @ (which, least, greatest, _) in ALL {
+        let mut worst = Worst::of_each();
+        for mut x in every_f32() {
+            for x in &mut x {
+                if !(least..=greatest).contains(x) {
+                    *x = 0.0;
                 }
             }
-            let (error, at) = overall;
-            cases.check(error <= bound, || format!("{} {which:?}({at:?}) is off by {error:e}", isa.name()));
+            measure(&mut worst, which, &x);
         }
+        check(&mut cases, &worst, row);
     }
 }
 

@@ -1,5 +1,6 @@
 //! What the tests share: random numbers, buffers that end where memory ends, and a list of failing cases.
 
+use crate::Isa;
 use std::ops::{Deref, DerefMut};
 
 /// Numbers that are the same on every run (SplitMix64).
@@ -90,6 +91,32 @@ impl Drop for Cases {
             self.failures.join("\n")
         );
     }
+}
+
+/// The greatest error of a function with one instruction set so far, and where it was.
+pub struct Worst {
+    pub isa: Isa,
+    pub error: f64,
+    pub at: f32,
+}
+
+impl Worst {
+    /// One for each instruction set of this CPU.
+    pub fn of_each() -> Vec<Worst> {
+        Isa::available().into_iter().map(|isa| Worst { isa, error: 0.0, at: 0.0 }).collect()
+    }
+
+    /// Takes an error into account. NaN is the worst of all.
+    pub fn take(&mut self, error: f64, at: f32) {
+        if error > self.error || (error.is_nan() && !self.error.is_nan()) {
+            (self.error, self.at) = (error, at);
+        }
+    }
+}
+
+/// All f32 values, a million at a time.
+pub fn every_f32() -> impl Iterator<Item = Vec<f32>> {
+    (0..1u32 << 12).map(|high| (0..1u32 << 20).map(|low| f32::from_bits(high << 20 | low)).collect())
 }
 
 /// Values right in front of a page that must not be touched: reading or writing behind the last value ends the process.

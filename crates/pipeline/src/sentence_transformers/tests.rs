@@ -260,6 +260,35 @@ fn the_transformer_s_and_the_tokenizer_s_options() {
 }
 
 #[test]
+fn a_file_that_holds_no_object_is_malformed() {
+    let names = [
+        PROMPTS,
+        "sentence_bert_config.json",
+        "tokenizer_config.json",
+        "config.json",
+        MODULES,
+        "1_Pooling/config.json",
+        "2_Dense/config.json",
+        "3_Normalize/config.json",
+    ];
+    let paths = [("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Dense", "Dense"), ("3_Normalize", "Normalize")];
+    for name in names {
+        for content in [json!([]), json!([{"do_lower_case": true}]), json!("text"), json!(1), json!(null)] {
+            // An empty list of modules is a list, and said to be too short.
+            let good = [
+                (MODULES, old(&paths)),
+                ("1_Pooling/config.json", json!({"pooling_mode": "mean"})),
+                ("2_Dense/config.json", json!({"in_features": 8, "out_features": 4})),
+            ];
+            let mut list: Vec<_> = good.into_iter().filter(|(good, _)| *good != name).collect();
+            list.push((name, content.clone()));
+            let error = read(&list).unwrap_err();
+            assert!(matches!(&error, LoadError::Malformed { file, .. } if file == name), "{name} {content}: {error}");
+        }
+    }
+}
+
+#[test]
 fn prompts() {
     let read = |prompts: Value| {
         let files = read(&[(PROMPTS, json!({"prompts": prompts, "default_prompt_name": "query"}))]).unwrap();

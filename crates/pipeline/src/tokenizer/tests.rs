@@ -12,7 +12,7 @@ fn fixture(name: &str) -> Vec<u8> {
 }
 
 fn tokenizer(content: &[u8]) -> Tokenizer {
-    Tokenizer::new(Path::new("m"), content, false).unwrap()
+    Tokenizer::new(Path::new("m"), content, &BertKeys::default(), false).unwrap()
 }
 
 fn words(post_processor: Value) -> Value {
@@ -142,8 +142,14 @@ fn frames() {
         (template(json!([{"Sequence": {"id": "A", "type_id": 1}}])), "token types"),
     ];
     for (processor, part) in bad {
-        let error =
-            Tokenizer::new(Path::new("m"), words(processor.clone()).to_string().as_bytes(), false).err().unwrap();
+        let error = Tokenizer::new(
+            Path::new("m"),
+            words(processor.clone()).to_string().as_bytes(),
+            &BertKeys::default(),
+            false,
+        )
+        .err()
+        .unwrap();
         assert!(
             matches!(error, LoadError::Tokenizer { .. }) && error.to_string().contains(part),
             "{processor}: {error}"
@@ -165,7 +171,8 @@ fn failures_and_panics_of_the_library_are_errors_of_the_text() {
     assert!(matches!(&error, PipelineError::TokenizerPanicked { message } if !message.is_empty()), "{error}");
 
     for content in ["", "{}", "[1", "version https://git-lfs.github.com/spec/v1"] {
-        let error = Tokenizer::new(Path::new("the-folder"), content.as_bytes(), false).err().unwrap();
+        let error =
+            Tokenizer::new(Path::new("the-folder"), content.as_bytes(), &BertKeys::default(), false).err().unwrap();
         assert!(error.to_string().contains("the-folder"), "{error}");
     }
 }
@@ -174,7 +181,8 @@ fn failures_and_panics_of_the_library_are_errors_of_the_text() {
 fn lower_casing_comes_first_and_once() {
     let mut file = words(json!(null));
     let ids = |file: &Value, lowercase| {
-        let tokenizer = Tokenizer::new(Path::new("m"), file.to_string().as_bytes(), lowercase).unwrap();
+        let tokenizer =
+            Tokenizer::new(Path::new("m"), file.to_string().as_bytes(), &BertKeys::default(), lowercase).unwrap();
         tokenizer.encode(&Rendered::plain("A b"), 9, Truncate::End).unwrap().ids
     };
     assert_eq!(ids(&file, false), [6, 3]);
