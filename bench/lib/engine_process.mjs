@@ -46,11 +46,18 @@ export class EngineProcess {
   async request(command, args = {}) {
     this.#child.stdin.write(`${JSON.stringify({ command, ...args })}\n`)
     const { value, done } = await this.#answers.next()
-    const answer = done
-      ? { ok: false, error: `the process ended: ${readFileSync(this.#log, 'utf8').slice(-2000)}` }
-      : JSON.parse(value)
+    const answer = done ? { ok: false, error: await this.#lastWords() } : JSON.parse(value)
     if (!answer.ok) throw new Error(`${this.engine.name}, ${command}: ${answer.error}`)
     return answer
+  }
+
+  /** Why the process ended, as far as can be known. */
+  async #lastWords() {
+    if (this.#child.pid !== undefined && this.#child.exitCode === null && this.#child.signalCode === null) {
+      await once(this.#child, 'exit')
+    }
+    const how = this.#child.signalCode ?? `exit code ${this.#child.exitCode}`
+    return `the process ended with ${how}; it said: ${readFileSync(this.#log, 'utf8').slice(-2000)}`
   }
 
   get pid() {
