@@ -67,8 +67,11 @@ test('an option of a call that is unknown or wrong', async (t) => {
     [{ output: 'arrays' }, /output must be one of rows, flat/],
     [{ priority: 1 }, /priority must be one of interactive, bulk/],
     [{ model: 'a/b' }, /unknown option "model"/],
-    [null, /options must be an object, not null/],
-    [['batchSize'], /options must be an object, not an array/],
+    [null, /options must be a plain object, not null/],
+    [['batchSize'], /options must be a plain object, not an array/],
+    [AbortSignal.abort(), /options must be a plain object, not an object \(AbortSignal\)/],
+    [new Map([['dimensions', 3]]), /options must be a plain object, not an object \(Map\)/],
+    [Object.create({ dimensions: 3 }), /options must be a plain object/],
   ] as const) {
     await t.throwsAsync(model.embed(['a'], options as never), { code: 'InvalidInput', message })
   }

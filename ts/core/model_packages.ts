@@ -20,11 +20,11 @@ export function modelPackageFolders(model: string): string[] {
   const name = modelPackageName(model)
   if (name === undefined) return []
   const folders = new Set<string>()
-  for (const from of [join(process.cwd(), 'package.json'), __filename]) {
+  for (const from of [() => join(process.cwd(), 'package.json'), () => __filename]) {
     try {
-      folders.add(dirname(createRequire(from).resolve(`${name}/package.json`)))
+      folders.add(dirname(createRequire(from()).resolve(`${name}/package.json`)))
     } catch {
-      // Not installed there, which is the ordinary case.
+      // Not installed there, which is the ordinary case; or the working directory was deleted.
     }
   }
   return [...folders]

@@ -38,7 +38,17 @@ export function checkOptions<T extends object>(what: string, options: unknown, c
 
 /** A copy of options that are checked later, so that a caller may change theirs meanwhile. */
 export function snapshotOptions<T>(options: T): T {
-  return typeof options === 'object' && options !== null && !Array.isArray(options) ? { ...options } : options
+  return isPlain(options) ? { ...options } : options
+}
+
+/**
+ * An object that holds options: made by `{}` in this realm or another, or without a prototype. Others (an
+ * AbortSignal instead of `{ signal }`, a Map, an instance of a class) have no options of their own to read.
+ */
+function isPlain(value: unknown): value is object {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) return false
+  const prototype = Object.getPrototypeOf(value)
+  return prototype === null || Object.getPrototypeOf(prototype) === null
 }
 
 /** The signal of options that are not checked yet, if it may still abort. */
@@ -50,8 +60,8 @@ export function pendingSignal(options: unknown): AbortSignal | undefined {
 /** The options as an object; `undefined` is no options, and anything that is no object is refused. */
 export function optionsObject<T extends object>(options: T | undefined): Partial<T> {
   if (options === undefined) return {}
-  if (typeof options === 'object' && options !== null && !Array.isArray(options)) return options
-  throw new InvalidInputError(`options must be an object, not ${describe(options)}`)
+  if (isPlain(options)) return options
+  throw new InvalidInputError(`options must be a plain object, not ${describe(options)}`)
 }
 
 /** A whole number from `least` to `most`, which is by default the largest that crosses into the addon. */

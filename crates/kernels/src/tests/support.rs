@@ -114,6 +114,11 @@ impl Worst {
     }
 }
 
+/// A million f32 values of every sign and exponent: each 4093rd, a prime so that all low bits occur.
+pub fn sampled_f32() -> impl Iterator<Item = f32> {
+    (0..=u32::MAX).step_by(4093).map(f32::from_bits).filter(|x| x.is_finite())
+}
+
 /// All f32 values, a million at a time.
 pub fn every_f32() -> impl Iterator<Item = Vec<f32>> {
     (0..1u32 << 12).map(|high| (0..1u32 << 20).map(|low| f32::from_bits(high << 20 | low)).collect())
