@@ -56,29 +56,13 @@ static ALIVE: AtomicUsize = AtomicUsize::new(0);
 pub struct LoadedModel {
     /// There until the drop.
     model: Option<TextModel>,
-    /// The prompts that the model cannot make: see [`Prompt`].
-    refused: Vec<Prompt>,
 }
-
-/// What decides whether a text has a prompt: its role, and whether an instruction was given.
-type Prompt = (Role, bool);
 
 impl LoadedModel {
     fn new(model: TextModel) -> LoadedModel {
         ALIVE.fetch_add(1, Ordering::Relaxed);
-        let roles = [Role::Generic, Role::Query, Role::Passage];
-        let prompts = roles.into_iter().flat_map(|role| [(role, false), (role, true)]);
-        let refused = prompts.filter(|&prompt| refusal(&model, prompt).is_some()).collect();
-        LoadedModel { model: Some(model), refused }
+        LoadedModel { model: Some(model) }
     }
-}
-
-/// Why the model refuses a prompt, asked with an empty text. Other errors are those of the text.
-fn refusal(model: &TextModel, (role, instruction): Prompt) -> Option<PipelineError> {
-    let error = model.tokenize(role, instruction.then_some(""), "").err()?;
-    let of_prompt =
-        matches!(error, PipelineError::InstructionNotSupported { .. } | PipelineError::InstructionMissing { .. });
-    of_prompt.then_some(error)
 }
 
 impl Deref for LoadedModel {
@@ -127,11 +111,7 @@ impl Model for LoadedModel {
     }
 
     fn check_instruction(&self, role: Role, instruction: Option<&str>) -> Result<(), PipelineError> {
-        let prompt = (role, instruction.is_some());
-        match self.refused.contains(&prompt) {
-            true => refusal(self, prompt).map_or(Ok(()), Err),
-            false => Ok(()),
-        }
+        TextModel::check_instruction(self, role, instruction)
     }
 
     fn contract(&self, dimensions: usize) -> String {

@@ -10,6 +10,7 @@
 //! A row's bytes depend on its ids alone: never on its batch-mates, their order, or the number of threads.
 
 use std::fmt;
+use std::sync::OnceLock;
 use std::thread;
 
 use serde_json::Value;
@@ -39,6 +40,8 @@ pub struct TextModel {
     rows: Rows,
     content: ContentIdentity,
     descriptor: ModelDescriptor,
+    /// Contract id of the native dimension: every result carries it, and it takes a hash.
+    native_contract: OnceLock<String>,
 }
 
 impl TextModel {
@@ -132,6 +135,7 @@ impl TextModel {
             // Last: other errors say more about weights than a hash that could not be taken.
             content: parts.content?,
             descriptor,
+            native_contract: OnceLock::new(),
         })
     }
 
@@ -153,11 +157,13 @@ impl TextModel {
     /// The contract id of vectors of `dimensions` (`None`: native), 16 hexadecimal digits: what they may be compared with.
     /// The dimension is not checked. Cost: one hash of about a kilobyte.
     pub fn contract(&self, dimensions: Option<usize>) -> String {
-        self.contract_fields(dimensions).id()
+        match dimensions {
+            Some(cut) if cut != self.dimensions() => self.contract_fields(cut).id(),
+            _ => self.native_contract.get_or_init(|| self.contract_fields(self.dimensions()).id()).clone(),
+        }
     }
 
-    fn contract_fields(&self, dimensions: Option<usize>) -> Contract {
-        let dimensions = dimensions.unwrap_or(self.dimensions());
+    fn contract_fields(&self, dimensions: usize) -> Contract {
         let texts = TextIdentity { normalizer: self.tokenizer.normalizer(), templates: self.templates.clone() };
         Contract::new(self.content.clone(), texts, &self.descriptor, self.precision, dimensions)
     }
@@ -175,6 +181,14 @@ impl TextModel {
                 Err(PipelineError::InvalidDimensions { actual, native, allowed: self.descriptor.matryoshka.clone() })
             }
         }
+    }
+
+    /// Whether texts of `role` can be embedded with this instruction, or without one: the same for every text.
+    ///
+    /// # Errors
+    /// [`PipelineError::InstructionNotSupported`] or [`PipelineError::InstructionMissing`].
+    pub fn check_instruction(&self, role: Role, instruction: Option<&str>) -> Result<(), PipelineError> {
+        self.templates.choose(role, instruction).map(|_| ())
     }
 
     /// Applies the template of `role` to one text, tokenises it, and cuts it to [`TextModel::max_length`] tokens.
