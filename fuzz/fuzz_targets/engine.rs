@@ -57,11 +57,11 @@ impl Input<'_> {
 fn models() -> &'static [Arc<LoadedModel>] {
     static MODELS: OnceLock<Vec<Arc<LoadedModel>>> = OnceLock::new();
     MODELS.get_or_init(|| {
-        let load = |name: &str, truncate| {
+        let load = |name: &str, truncate, limit| {
             let descriptor = DescriptorOverrides { matryoshka: Some(Matryoshka::Any), ..DescriptorOverrides::default() };
             let request = LoadRequest {
                 model: ModelRequest::new(tiny(name).to_str().unwrap()),
-                max_length: Some(24),
+                max_length: Some(limit),
                 truncate: Some(truncate),
                 descriptor: Some(descriptor),
                 ..LoadRequest::default()
@@ -71,9 +71,10 @@ fn models() -> &'static [Arc<LoadedModel>] {
             receiver.recv().unwrap().unwrap()
         };
         vec![
-            load("tiny-bert-dense", Truncate::End),
-            load("tiny-bert-cls", Truncate::Start),
-            load("tiny-bert-mean-pooler", Truncate::Error),
+            load("tiny-bert-dense", Truncate::End, 24),
+            // Its query prompt has 50 tokens.
+            load("tiny-bert-cls", Truncate::Start, 60),
+            load("tiny-bert-mean-pooler", Truncate::Error, 24),
         ]
     })
 }
@@ -99,7 +100,7 @@ fn alone(model: usize, role: Role, text: &str, dimensions: usize) -> Alone {
         let model = &models()[model];
         let tokens = match model.tokenize(role, None, text) {
             Ok(tokens) => tokens,
-            Err(PipelineError::TextTooLong { .. }) => return Alone::Refused,
+            Err(PipelineError::TextTooLong { .. } | PipelineError::TemplateTooLong { .. }) => return Alone::Refused,
             Err(error) => panic!("{error}"),
         };
         let mut row = vec![f32::NAN; dimensions];

@@ -98,6 +98,10 @@ impl TextModel {
         if resolved.max_length <= special {
             return Err(LoadError::MaxLengthTooSmall { value: resolved.max_length, special });
         }
+        let (largest, rows) = (parts.tokenizer.largest_id(), parts.encoder.vocab_size());
+        if largest as usize >= rows {
+            return Err(LoadError::VocabularyMismatch { largest, rows });
+        }
         let dimensions = widths(read, parts.encoder.hidden_size(), resolved.pooling.len())?;
         let dense = read.dense.iter().map(|config| Dense::load(options.isa, files, config));
         let dense = dense.collect::<Result<Vec<_>, _>>()?;
