@@ -80,7 +80,7 @@ fn encoder(error: &simile_encoder::LoadError) -> ErrorKind {
             | ConfigError::UnsupportedFamily { .. }
             | ConfigError::Unsupported { .. },
         )
-        | Weights(WeightsError::OnlyOtherFormats { .. }) => ErrorKind::UnsupportedModel,
+        | Weights(WeightsError::OnlyOtherFormats { .. } | WeightsError::Dtype { .. }) => ErrorKind::UnsupportedModel,
         _ => ErrorKind::ModelInitialization,
     }
 }

@@ -83,6 +83,18 @@ pub enum LoadError {
         /// The reason, in the words of the tokenizers library where it gave one.
         message: String,
     },
+    /// The tokenizer can give a token that the model does not have.
+    #[error(
+        "tokenizer.json has token ids up to {largest}, but the model's word table has {rows} rows (ids 0 to {}): the files \
+         do not belong together",
+        rows - 1
+    )]
+    VocabularyMismatch {
+        /// The largest id of the tokenizer's vocabulary and of the tokens that it adds to every text.
+        largest: u32,
+        /// Rows of the word table, at least 1.
+        rows: usize,
+    },
     /// A template has no place for the text, or more than one.
     #[error("the {role} template {pattern:?} must hold {{text}} exactly once (and may hold {{instruction}})")]
     Template {
@@ -173,7 +185,8 @@ pub enum PipelineError {
     /// There is nothing to compute: the text has no tokens and the model adds none.
     #[error("the text has no tokens, and this model adds none of its own")]
     NoTokens,
-    /// The tokenizer gave a token that the model does not have: the two do not belong together.
+    /// The text holds an added token that the model does not have. (A model whose vocabulary itself is larger than its word
+    /// table is refused when it is loaded.)
     #[error(
         "the tokenizer gave the token id {id}, but the model knows {vocabulary} tokens: the files do not belong together"
     )]

@@ -101,6 +101,10 @@ impl TextModel {
         if resolved.max_length <= special {
             return Err(LoadError::MaxLengthTooSmall { value: resolved.max_length, special });
         }
+        let (largest, table) = (parts.tokenizer.largest_id(), parts.encoder.vocab_size());
+        if largest as usize >= table {
+            return Err(LoadError::VocabularyMismatch { largest, rows: table });
+        }
         let dimensions = widths(read, parts.encoder.hidden_size(), resolved.pooling.len())?;
         let dense = read.dense.iter().map(|config| Dense::load(options.isa, files, config));
         let dense = dense.collect::<Result<Vec<_>, _>>()?;

@@ -318,22 +318,3 @@ fn one_file_can_be_opened_by_path() {
     assert_eq!(tensor.to_vec().unwrap(), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
     assert!(weights.get("linear.bias").is_none());
 }
-
-/// Weights are packed, so a process must not hold them twice; embedding rows come back one by one.
-#[cfg(target_os = "linux")]
-#[test]
-fn pages_of_the_file_are_let_go_when_the_weights_are_packed() {
-    let model = Random { hidden: 512, heads: 8, intermediate: 2048, layers: 2, vocab: 5000, ..Random::default() };
-    let dir = model.write();
-    let path = dir.path().join("model.safetensors");
-    let size = std::fs::metadata(&path).unwrap().len();
-    assert!(size > 30 << 20, "{size} bytes are enough to see a difference");
-    let encoder = load_simd(Isa::best(), &read_json(&dir.path().join("config.json")), dir.path()).unwrap();
-    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
-    let mut lines = maps.lines().skip_while(|line| !line.ends_with(path.to_str().unwrap()));
-    assert!(lines.next().is_some(), "the table is read from the mapping");
-    let resident = lines.find_map(|line| line.strip_prefix("Rss:")).unwrap();
-    let kilobytes: u64 = resident.trim().trim_end_matches(" kB").parse().unwrap();
-    assert!(kilobytes * 1024 < size / 10, "{kilobytes} kB of {size} bytes are still resident");
-    drop(encoder);
-}
