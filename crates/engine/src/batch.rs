@@ -115,6 +115,10 @@ fn attempt(
             job.fail(Failure::new(ErrorKind::InferenceFailed, error.to_string()).at(index));
             continue;
         }
+        // Vectors that nobody gets are not counted: the tokens of a cancelled call stand still.
+        if job.is_settled() {
+            continue;
+        }
         count(job, share, longest);
         job.write(dimensions, of_batch.iter().map(|row| row.index).zip(out[part].iter().map(|row| &**row)));
     }

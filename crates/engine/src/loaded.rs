@@ -20,6 +20,7 @@ use simile_pipeline::{
 use crate::cancel::CancelToken;
 use crate::convert;
 use crate::engine::Engine;
+use crate::environment;
 use crate::failure::Failure;
 use crate::job::{CountJob, EmbedJob, EmbedOutput, TokenCounts};
 use crate::lazy::{Lazy, Load, Loads, Outcome};
@@ -257,6 +258,7 @@ fn resolve(request: LoadRequest) -> Result<(String, Load<LoadedModel>), Failure>
     request.threads.map(threads::check).transpose()?;
     // Read here although the engine reads it too, so that a malformed value is an error and not ignored.
     threads::from_environment()?;
+    environment::queue_limit()?;
     let isa = Isa::from_env().map_err(convert::isa)?;
     let files = simile_hub::resolve(&request.model).map_err(convert::hub)?;
     let options = LoadOptions {

@@ -19,7 +19,7 @@ use crate::convert;
 use crate::failure::Failure;
 use crate::job::{Job, Kind};
 use crate::panics;
-use crate::queue::{Piece, TokenRow, WINDOW};
+use crate::queue::{Piece, TokenRow, WINDOW, WINDOW_BYTES};
 
 /// What a slice of a call's texts became.
 pub(crate) struct Slice {
@@ -37,7 +37,7 @@ pub(crate) fn next_slice(
     pause: &(dyn Fn() -> Flow + Sync),
 ) -> Result<Option<Slice>, Failure> {
     let started = Instant::now();
-    let range = job.cursor()..job.order.texts.len().min(job.cursor() + WINDOW);
+    let range = window(&job.order.texts, job.cursor());
     let more = range.end < job.order.texts.len();
     let slice = match job.order.kind {
         Kind::Count => {
@@ -68,6 +68,17 @@ pub(crate) fn next_slice(
     };
     job.statistics.tokenised(started.elapsed());
     Ok(slice)
+}
+
+/// The next texts from `start` on: at least one, and otherwise so many that they keep within both limits.
+fn window(texts: &[String], start: usize) -> Range<usize> {
+    let mut bytes = 0;
+    let fits = |text: &&String| {
+        let first = bytes == 0;
+        bytes += text.len().max(1);
+        first || bytes <= WINDOW_BYTES
+    };
+    start..start + texts[start..].iter().take(WINDOW).take_while(fits).count()
 }
 
 /// One text; a panic is a failure of that text.
@@ -143,4 +154,30 @@ fn plan(job: &Job, first: usize, tokens: Vec<Tokens>, budget: u64) -> Vec<Piece>
                 .collect(),
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_have_two_limits_and_at_least_a_text() {
+        let text = |length: usize| "x".repeat(length);
+        // (lengths of texts, ends of the windows)
+        let cases: [(Vec<usize>, &[usize]); 5] = [
+            (vec![1], &[1]),
+            (vec![0; WINDOW + 1], &[WINDOW, WINDOW + 1]),
+            (vec![WINDOW_BYTES, 1, 1], &[1, 3]),
+            (vec![1, WINDOW_BYTES, 5 * WINDOW_BYTES, 1], &[1, 2, 3, 4]),
+            (vec![WINDOW_BYTES / 2; 4], &[2, 4]),
+        ];
+        for (lengths, expected) in cases {
+            let texts: Vec<String> = lengths.iter().map(|&length| text(length)).collect();
+            let mut ends = vec![];
+            while ends.last() != Some(&texts.len()) {
+                ends.push(window(&texts, ends.last().copied().unwrap_or_default()).end);
+            }
+            assert_eq!(ends, expected, "{} texts", texts.len());
+        }
+    }
 }
