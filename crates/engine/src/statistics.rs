@@ -125,8 +125,9 @@ impl Statistics {
         self.padded_tokens.fetch_add(longest as u64, Relaxed);
     }
 
-    pub(crate) fn batch(&self, share_of_time: Duration) {
-        self.batches.fetch_add(1, Relaxed);
+    /// A call's share of a micro-batch; `first` of its model's shares in it.
+    pub(crate) fn batch(&self, first: bool, share_of_time: Duration) {
+        self.batches.fetch_add(u64::from(first), Relaxed);
         self.computing.fetch_add(nanos(share_of_time), Relaxed);
     }
 
