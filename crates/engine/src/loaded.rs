@@ -139,14 +139,26 @@ impl Model for LoadedModel {
         TextModel::contract(self, Some(dimensions))
     }
 
-    fn tokenize(&self, role: Role, instruction: Option<&str>, text: &str) -> Result<Tokens, PipelineError> {
-        TextModel::tokenize(self, role, instruction, text)
+    fn tokenize(
+        &self,
+        role: Role,
+        instruction: Option<&str>,
+        text: &str,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<Option<Tokens>, PipelineError> {
+        TextModel::tokenize_while(self, role, instruction, text, go_on)
     }
 
-    fn count_tokens(&self, role: Role, instruction: Option<&str>, text: &str) -> Result<(usize, usize), PipelineError> {
-        match TextModel::tokenize(self, role, instruction, text) {
-            Ok(tokens) => Ok((tokens.total, tokens.ids.len())),
-            Err(PipelineError::TextTooLong { limit, actual }) => Ok((actual, limit)),
+    fn count_tokens(
+        &self,
+        role: Role,
+        instruction: Option<&str>,
+        text: &str,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<Option<(usize, usize)>, PipelineError> {
+        match TextModel::tokenize_while(self, role, instruction, text, go_on) {
+            Ok(tokens) => Ok(tokens.map(|tokens| (tokens.total, tokens.ids.len()))),
+            Err(PipelineError::TextTooLong { limit, actual }) => Ok(Some((actual, limit))),
             Err(error) => Err(error),
         }
     }

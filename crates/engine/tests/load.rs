@@ -287,3 +287,24 @@ fn batch_mates_of_a_panic_on_any_thread_of_the_pool_succeed() {
         submit(&engine, &model, bulk(&["d"])).recv().unwrap().unwrap();
     }
 }
+
+#[test]
+fn a_long_text_lets_queries_run_while_it_is_tokenised_and_is_given_up_with_its_call() {
+    // So long that no machine gets to its end before the test does.
+    let long = format!("slow{}", "z".repeat(50_000_000));
+    for threads in [1, 3] {
+        for texts in [vec![long.clone()], vec![long.clone(), "a".to_owned(), "b".to_owned()]] {
+            let (engine, model, cancel) = (Engine::new(threads), FakeModel::new(), CancelToken::new());
+            let count = texts.len();
+            let slow = submit_with(&engine, &model, EmbedJob { texts, ..EmbedJob::default() }, &cancel);
+            let query = submit(&engine, &model, interactive(&["query"]));
+            assert_eq!(query.recv().unwrap().unwrap().data, vector("query", DIMENSIONS));
+            assert!(slow.try_recv().is_err(), "{count} texts on {threads} threads: the long text is done");
+            cancel.cancel();
+            assert_eq!(slow.recv().unwrap().unwrap_err().kind, ErrorKind::TaskFailed);
+            // The dispatcher is free.
+            submit(&engine, &model, bulk(&["next"])).recv().unwrap().unwrap();
+            assert_eq!(model.batches(), [["query"], ["next"]]);
+        }
+    }
+}
