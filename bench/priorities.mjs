@@ -72,7 +72,9 @@ async function measure(id) {
   const took = await running
   const { longestLayerMs } = model.stats()
   const p95 = quantile(under, 0.95)
-  print(`  while bulk runs: p50 ${ms(median(under))}, p95 ${ms(p95)} of ${under.length}; longest layer ${ms(longestLayerMs)}`)
+  print(
+    `  while bulk runs: p50 ${ms(median(under))}, p95 ${ms(p95)} of ${under.length}; longest layer ${ms(longestLayerMs)}`,
+  )
   print(`  bulk: ${(PASSAGES / (took / 1e3)).toFixed(0)} passages/s`)
 
   const part = passages.slice(0, Math.ceil(PASSAGES / 10))
@@ -87,7 +89,9 @@ async function measure(id) {
   print(`  bulk with a query a second: ${percent(loss)} slower (${ROUNDS} rounds of ${part.length} passages)`)
 
   const abort = await abortLatency(model, passages)
-  print(`  abort: rejected after ${ms(abort.latency)}, ${abort.tokens} tokens counted and ${ms(abort.cpu)} computed afterwards`)
+  print(
+    `  abort: rejected after ${ms(abort.latency)}, ${abort.tokens} tokens counted and ${ms(abort.cpu)} computed afterwards`,
+  )
   await model.dispose()
 
   const limit = 3 * idleP50 + longestLayerMs

@@ -244,10 +244,13 @@ fn shares(interactive: u64, bulk: u64, within: bool, turns: usize) -> (u64, u64)
         }
         of_bulk += work;
         turn += 1;
-        while within {
-            refill(&mut queue, Priority::Interactive, interactive);
-            let Some(Step::Encode(batch)) = queue.next_interactive(1) else { break };
+        if !within {
+            continue;
+        }
+        refill(&mut queue, Priority::Interactive, interactive);
+        while let Some(Step::Encode(batch)) = queue.next_interactive(1) {
             of_interactive += batch.shares[0].piece.work;
+            refill(&mut queue, Priority::Interactive, interactive);
         }
     }
     (of_interactive, of_bulk)
