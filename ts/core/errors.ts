@@ -37,7 +37,7 @@ export interface EmbedErrorFacts {
   readonly limit?: number | undefined
   /** What was found instead, in {@link unit}. */
   readonly actual?: number | undefined
-  /** What `limit` and `actual` count: `'texts'`, `'bytes'`, `'tokens'`, `'dimensions'`. */
+  /** What `limit` and `actual` count: `'texts'`, `'bytes'`, `'tokens'`, `'dimensions'`, `'ms'`. */
   readonly unit?: string | undefined
   /** The model that the case is about. */
   readonly model?: string | undefined
@@ -198,8 +198,8 @@ export class TierMismatchError extends EmbedError {
 }
 
 /**
- * The queue is full: nothing of this call was computed. Reserved: no call throws it yet, queues get limits in a
- * later version. A service of your own may use it.
+ * Too much waits: the queue is full (`unit` is `'bytes'`), or the call was not begun within its `maxWait` (`'ms'`).
+ * Nothing of it was computed. Wait for results before sending more.
  */
 export class OverloadedError extends EmbedError {
   declare readonly code: 'Overloaded'

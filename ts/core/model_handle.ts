@@ -39,6 +39,7 @@ export interface EmbedCall {
   readonly instruction?: string | undefined
   readonly dimensions?: number | undefined
   readonly batchSize?: number | undefined
+  readonly maxWait?: number | undefined
   readonly signal?: AbortSignal | undefined
   /** What {@link ModelHandle.admit} gave, for a call that began with it. */
   readonly admission?: Admission | undefined
@@ -146,7 +147,7 @@ export class ModelHandle {
   }
 
   /** Counts the tokens of each text in the prompt of its role. */
-  async tokenCounts(texts: CallTexts, call: Omit<EmbedCall, 'priority'>): Promise<TokenColumns> {
+  async tokenCounts(texts: CallTexts, call: Omit<EmbedCall, 'priority' | 'maxWait'>): Promise<TokenColumns> {
     const { role, instruction, signal } = call
     throwIfAborted(signal)
     const model = this.#open()
@@ -188,13 +189,15 @@ export class ModelHandle {
     return this.#native
   }
 
-  #nativeOptions({ role, priority, instruction, dimensions, batchSize = this.#options.batchSize }: EmbedCall) {
+  #nativeOptions(call: EmbedCall) {
+    const { role, priority, instruction, dimensions, batchSize = this.#options.batchSize, maxWait } = call
     return {
       role,
       priority,
       ...(instruction !== undefined && { instruction }),
       ...(dimensions !== undefined && { dimensions }),
       ...(batchSize !== undefined && { batchSize }),
+      ...(maxWait !== undefined && { maxWait }),
     }
   }
 

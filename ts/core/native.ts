@@ -105,6 +105,7 @@ export interface NativeEmbedOptions {
   dimensions?: number
   batchSize?: number
   priority: string
+  maxWait?: number
 }
 
 export interface NativeTokenCounts {
@@ -116,6 +117,9 @@ export interface NativeTokenCounts {
 export interface NativeStats {
   calls: number
   failed: number
+  refused: number
+  queuedCalls: number
+  queuedTexts: number
   texts: number
   truncated: number
   tokens: number

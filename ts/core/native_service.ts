@@ -113,7 +113,7 @@ export class NativeEmbeddingService extends BaseEmbeddingService {
    *   another model; {@link TextTooLongError} for a text over 32,768 bytes, and under `truncate: 'error'`
    *   over the model's tokens; {@link ModelInitializationError} and {@link UnsupportedModelError} when
    *   the model cannot be loaded; {@link InferenceFailedError} for a vector that is not finite;
-   *   {@link ModelNotLoadedError} after `dispose`; the signal's reason after an abort.
+   *   {@link OverloadedError} when too much waits already; {@link ModelNotLoadedError} after `dispose`; the signal's reason after an abort.
    */
   embed(texts: readonly string[], options?: ServiceEmbedOptions): Promise<Embeddings> {
     return this.embedWithRole(texts, 'generic', options)

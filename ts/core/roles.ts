@@ -12,8 +12,8 @@ export type EmbeddingRole = 'generic' | 'query' | 'passage'
 export const EMBEDDING_ROLES = ['generic', 'query', 'passage'] as const satisfies readonly EmbeddingRole[]
 
 /**
- * Which queue a call waits in. `interactive` work is done before `bulk` work, which therefore waits for
- * as long as there is interactive work. A call that does not say is interactive when it embeds at most
+ * Which queue a call waits in. `interactive` work is done before `bulk` work, which keeps a tenth
+ * of the computing. A call that does not say is interactive when it embeds at most
  * {@link INTERACTIVE_TEXTS} texts as queries or is an `embedOne`, and bulk otherwise.
  */
 export type Priority = 'interactive' | 'bulk'

@@ -38,6 +38,11 @@ export interface ServiceEmbedOptions {
   readonly instruction?: string | undefined
   /** Which queue the request waits in. Default: interactive for `embedOne` and for at most 16 queries, else bulk. */
   readonly priority?: Priority | undefined
+  /**
+   * Milliseconds in which the first text of the call must be begun, from when the call was handed to the addon (a load
+   * that it waits for counts). After that it is an `OverloadedError`, and nothing was computed for it. Default: no limit.
+   */
+  readonly maxWait?: number | undefined
   /** Rejects the request at once with the signal's reason and stops its work. */
   readonly signal?: AbortSignal | undefined
 }
@@ -81,6 +86,7 @@ export const SERVICE_EMBED_CHECKS: OptionChecks<ServiceEmbedOptions> = {
   batchSize: wholeNumber(1),
   instruction: anyText,
   priority: oneOf(['interactive', 'bulk']),
+  maxWait: wholeNumber(1),
   signal,
 }
 

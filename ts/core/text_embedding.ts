@@ -32,6 +32,11 @@ export interface EmbedOptions {
   readonly instruction?: string | undefined
   /** Which queue the call waits in. Default: interactive for at most 16 queries, else bulk. */
   readonly priority?: Priority | undefined
+  /**
+   * Milliseconds in which the first text of the call must be begun, from when the call was handed to the addon (a load
+   * that it waits for counts). After that it is an `OverloadedError`, and nothing was computed for it. Default: no limit.
+   */
+  readonly maxWait?: number | undefined
   /** `'rows'`: an array of vectors. `'flat'`: one block of memory. Default `'rows'`. */
   readonly output?: Output | undefined
   /** Rejects the call at once with the signal's reason and stops its work. */
@@ -63,6 +68,7 @@ const EMBED_CHECKS: OptionChecks<EmbedOptions> = {
   dimensions: wholeNumber(1),
   instruction: anyText,
   priority: oneOf(['interactive', 'bulk']),
+  maxWait: wholeNumber(1),
   output: oneOf(['rows', 'flat']),
   signal,
 }
@@ -137,7 +143,8 @@ export class TextEmbedding {
    *
    * @throws {@link InvalidInputError} for texts that are not an array of strings and for an unknown or
    *   wrong option; {@link TextTooLongError} under `truncate: 'error'`; {@link InferenceFailedError} for
-   *   a vector that is not finite; {@link ModelNotLoadedError} after `dispose`; the signal's reason after an abort.
+   *   a vector that is not finite; {@link OverloadedError} when too much waits already;
+   *   {@link ModelNotLoadedError} after `dispose`; the signal's reason after an abort.
    */
   embed(texts: readonly string[], options?: RowOptions): Promise<Embeddings>
   embed(texts: readonly string[], options: FlatOptions): Promise<FlatEmbeddings>

@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use simile_pipeline::Role;
 
@@ -27,6 +27,37 @@ pub enum Priority {
     Bulk,
 }
 
+/// How long a call waits before its first text is begun; after that it is refused as `Overloaded`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MaxWait {
+    limit: Duration,
+    since: Instant,
+}
+
+impl MaxWait {
+    /// `limit` from now on.
+    pub fn new(limit: Duration) -> MaxWait {
+        MaxWait { limit, since: Instant::now() }
+    }
+
+    /// When the call is given up.
+    pub(crate) fn deadline(self) -> Instant {
+        // A century is for ever, and no clock's end.
+        const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+        self.since + self.limit.min(FOR_EVER)
+    }
+
+    pub(crate) fn failure(self) -> Failure {
+        let ms = |time: Duration| (time.as_secs_f64() * 1e3).round();
+        let (limit, waited) = (ms(self.limit), ms(self.since.elapsed()));
+        let message = format!(
+            "the call waited {waited} ms and was not begun, and its maxWait is {limit} ms; wait for results before sending \
+             more, or allow more time"
+        );
+        Failure::new(ErrorKind::Overloaded, message).measured(limit, waited, "ms").of_option("maxWait")
+    }
+}
+
 /// A request to embed texts.
 #[derive(Clone, Debug, Default)]
 pub struct EmbedJob {
@@ -43,6 +74,8 @@ pub struct EmbedJob {
     pub batch_size: Option<usize>,
     /// Who waits for it.
     pub priority: Priority,
+    /// How long it waits to be begun; `None` is as long as it takes.
+    pub max_wait: Option<MaxWait>,
 }
 
 /// A request to count tokens.
@@ -106,13 +139,19 @@ pub(crate) struct Order {
     pub(crate) kind: Kind,
     pub(crate) batch_size: usize,
     pub(crate) priority: Priority,
+    pub(crate) max_wait: Option<MaxWait>,
 }
+
+/// What a text holds besides its bytes while it waits: the string, its tokens and counts, its part of the call.
+const TEXT_BYTES: usize = 512;
 
 pub(crate) struct Job {
     pub(crate) id: u64,
     pub(crate) model: Arc<dyn Model>,
     pub(crate) statistics: Arc<Statistics>,
     pub(crate) order: Order,
+    /// What the call holds while it waits, estimated: its texts, and a fixed amount for each.
+    pub(crate) bytes: usize,
     submitted: Instant,
     settled: AtomicBool,
     progress: Mutex<Progress>,
@@ -143,11 +182,13 @@ impl Job {
     ) -> Arc<Job> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let progress = Progress { missing: order.texts.len(), ..Progress::default() };
+        let bytes = order.texts.iter().map(|text| text.len() + TEXT_BYTES).sum();
         let job = Arc::new(Job {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             model,
             statistics,
             order,
+            bytes,
             submitted: Instant::now(),
             settled: AtomicBool::new(false),
             progress: Mutex::new(progress),
@@ -229,7 +270,7 @@ impl Job {
         if self.settled.swap(true, Ordering::AcqRel) {
             return;
         }
-        self.statistics.settled(result.is_ok());
+        self.statistics.settled(result.as_ref().err().map(|failure| failure.kind));
         let done = self.done.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
         if result.is_err() {
             // Results that nobody gets; the texts go when the queue lets go of the job.

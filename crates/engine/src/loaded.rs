@@ -20,6 +20,7 @@ use simile_pipeline::{
 use crate::cancel::CancelToken;
 use crate::convert;
 use crate::engine::Engine;
+use crate::environment;
 use crate::failure::Failure;
 use crate::job::{CountJob, EmbedJob, EmbedOutput, TokenCounts};
 use crate::lazy::{Lazy, Load, Loads, Outcome};
@@ -118,14 +119,26 @@ impl Model for LoadedModel {
         TextModel::contract(self, Some(dimensions))
     }
 
-    fn tokenize(&self, role: Role, instruction: Option<&str>, text: &str) -> Result<Tokens, PipelineError> {
-        TextModel::tokenize(self, role, instruction, text)
+    fn tokenize(
+        &self,
+        role: Role,
+        instruction: Option<&str>,
+        text: &str,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<Option<Tokens>, PipelineError> {
+        TextModel::tokenize_while(self, role, instruction, text, go_on)
     }
 
-    fn count_tokens(&self, role: Role, instruction: Option<&str>, text: &str) -> Result<(usize, usize), PipelineError> {
-        match TextModel::tokenize(self, role, instruction, text) {
-            Ok(tokens) => Ok((tokens.total, tokens.ids.len())),
-            Err(PipelineError::TextTooLong { limit, actual }) => Ok((actual, limit)),
+    fn count_tokens(
+        &self,
+        role: Role,
+        instruction: Option<&str>,
+        text: &str,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<Option<(usize, usize)>, PipelineError> {
+        match TextModel::tokenize_while(self, role, instruction, text, go_on) {
+            Ok(tokens) => Ok(tokens.map(|tokens| (tokens.total, tokens.ids.len()))),
+            Err(PipelineError::TextTooLong { limit, actual }) => Ok(Some((actual, limit))),
             Err(error) => Err(error),
         }
     }
@@ -237,6 +250,7 @@ fn resolve(request: LoadRequest) -> Result<(String, Load<LoadedModel>), Failure>
     request.threads.map(threads::check).transpose()?;
     // Read here although the engine reads it too, so that a malformed value is an error and not ignored.
     threads::from_environment()?;
+    environment::queue_limit()?;
     let isa = Isa::from_env().map_err(convert::isa)?;
     let files = simile_hub::resolve(&request.model).map_err(convert::hub)?;
     let options = LoadOptions {

@@ -4,12 +4,13 @@
 
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use napi::bindgen_prelude::{Either, Null};
 use napi_derive::napi;
 use simile_engine::{
-    DescriptorOverrides, EmbedJob, ErrorKind, Failure, LoadRequest, Matryoshka, ModelRequest, Pooling, Precision,
-    Priority, Role, Truncate,
+    DescriptorOverrides, EmbedJob, ErrorKind, Failure, LoadRequest, Matryoshka, MaxWait, ModelRequest, Pooling,
+    Precision, Priority, Role, Truncate,
 };
 
 /// Which model, and how. Absent fields are the defaults.
@@ -116,6 +117,8 @@ pub struct NativeEmbedOptions {
     pub batch_size: Option<u32>,
     /// `'interactive'` or `'bulk'`.
     pub priority: String,
+    /// Milliseconds from now in which the call must be begun.
+    pub max_wait: Option<u32>,
 }
 
 impl NativeEmbedOptions {
@@ -131,6 +134,7 @@ impl NativeEmbedOptions {
                 &self.priority,
                 &[("interactive", Priority::Interactive), ("bulk", Priority::Bulk)],
             )?,
+            max_wait: self.max_wait.map(|ms| MaxWait::new(Duration::from_millis(ms.into()))),
         })
     }
 }

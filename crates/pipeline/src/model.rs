@@ -200,14 +200,32 @@ impl TextModel {
     /// # Errors
     /// Any [`PipelineError`] but `InvalidDimensions`.
     pub fn tokenize(&self, role: Role, instruction: Option<&str>, text: &str) -> Result<Tokens, PipelineError> {
+        Ok(self.tokenize_while(role, instruction, text, &|| true)?.expect("nobody said no"))
+    }
+
+    /// As [`TextModel::tokenize`]; `go_on` is asked every few milliseconds of a long text (of BERT's kind of tokenizer:
+    /// others read a text in one go), and may take its time. `None` when it says no.
+    ///
+    /// # Errors
+    /// Those of [`TextModel::tokenize`].
+    pub fn tokenize_while(
+        &self,
+        role: Role,
+        instruction: Option<&str>,
+        text: &str,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<Option<Tokens>, PipelineError> {
         let rendered = self.templates.apply(role, instruction, text)?;
-        let tokens = self.tokenizer.encode(&rendered, self.descriptor.max_length, self.descriptor.truncate)?;
+        let ModelDescriptor { max_length, truncate, .. } = self.descriptor;
+        let Some(tokens) = self.tokenizer.encode_while(&rendered, max_length, truncate, go_on)? else {
+            return Ok(None);
+        };
         let vocabulary = self.encoder.vocab_size();
         // Said here, where each is an error of this text: in a batch it would be one of its batch-mates too.
         match tokens.ids.iter().find(|id| **id as usize >= vocabulary) {
             Some(&id) => Err(PipelineError::TokenOutOfRange { id, vocabulary }),
             None if tokens.ids.is_empty() => Err(PipelineError::NoTokens),
-            None => Ok(tokens),
+            None => Ok(Some(tokens)),
         }
     }
 

@@ -7,7 +7,7 @@
 //! tokens before truncation is known, special tokens included, and cutting the end gives what the library's own
 //! truncation gives.
 //!
-//! Contract: one call of [`Tokenizer::encode`] reads one text on the calling thread, and a panic inside the library becomes
+//! Contract: one call of [`Tokenizer::encode_while`] reads one text on the calling thread, and a panic inside the library becomes
 //! an error of this text. Cost: about 0.4 s for each megabyte, in memory that does not grow with the text for BERT's kind
 //! of pipeline (see [`crate::slices`]) and 130 times the text for others.
 
@@ -108,22 +108,24 @@ impl Tokenizer {
         self.before.len() + self.after.len()
     }
 
-    /// Tokenises a text and cuts it to `max_length` tokens, special tokens included.
+    /// Tokenises a text and cuts it to `max_length` tokens, special tokens included. `go_on` is asked between the slices
+    /// of a long text; `None` when it says no.
     ///
     /// # Errors
     /// [`PipelineError::TextTooLong`] under [`Truncate::Error`], [`PipelineError::TemplateTooLong`] under
     /// [`Truncate::Start`], [`PipelineError::Tokenizer`], [`PipelineError::TokenizerPanicked`].
-    pub(crate) fn encode(
+    pub(crate) fn encode_while(
         &self,
         rendered: &Rendered<'_>,
         max_length: usize,
         truncate: Truncate,
-    ) -> Result<Tokens, PipelineError> {
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<Option<Tokens>, PipelineError> {
         let with_offsets = truncate == Truncate::Start && !rendered.is_plain();
-        let Raw { ids, offsets } = self.raw(&rendered.whole, with_offsets)?;
+        let Some(Raw { ids, offsets }) = self.raw(&rendered.whole, with_offsets, go_on)? else { return Ok(None) };
         let total = ids.len() + self.special_tokens();
         if total <= max_length {
-            return Ok(Tokens { ids: self.framed(&[&ids]), total });
+            return Ok(Some(Tokens { ids: self.framed(&[&ids]), total }));
         }
         let room = max_length.saturating_sub(self.special_tokens());
         let ids = match truncate {
@@ -143,20 +145,23 @@ impl Tokenizer {
                 return Err(PipelineError::TextTooLong { limit: max_length, actual: total });
             }
         };
-        Ok(Tokens { ids, total })
+        Ok(Some(Tokens { ids, total }))
     }
 
-    /// Runs the library, without the frame.
-    fn raw(&self, text: &str, with_offsets: bool) -> Result<Raw, PipelineError> {
+    /// Runs the library, without the frame. `None` when `go_on` says no.
+    fn raw(&self, text: &str, with_offsets: bool, go_on: &dyn Fn() -> bool) -> Result<Option<Raw>, PipelineError> {
         let mut raw = Raw::default();
         for (start, slice) in slices::cut(text, self.slice.unwrap_or(text.len())) {
+            if start > 0 && !go_on() {
+                return Ok(None);
+            }
             let encoding = self.run(slice, with_offsets)?;
             raw.ids.extend_from_slice(encoding.get_ids());
             if with_offsets {
                 raw.offsets.extend(encoding.get_offsets().iter().map(|(from, to)| (start + from, start + to)));
             }
         }
-        Ok(raw)
+        Ok(Some(raw))
     }
 
     fn run(&self, text: &str, with_offsets: bool) -> Result<Encoding, PipelineError> {

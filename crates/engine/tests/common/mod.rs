@@ -97,17 +97,33 @@ impl Model for FakeModel {
         format!("fake-{dimensions}")
     }
 
-    fn tokenize(&self, _: Role, _: Option<&str>, text: &str) -> Result<Tokens, PipelineError> {
+    /// A text that begins with `slow` asks once for each of its characters whether to go on.
+    fn tokenize(
+        &self,
+        _: Role,
+        _: Option<&str>,
+        text: &str,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<Option<Tokens>, PipelineError> {
         assert!(!text.starts_with("panic-tokenizer"), "told to");
         if text.starts_with("long") {
             return Err(PipelineError::TextTooLong { limit: 8, actual: text.len() });
         }
+        if text.starts_with("slow") && !text.chars().all(|_| go_on()) {
+            return Ok(None);
+        }
         let ids: Vec<u32> = text.chars().map(u32::from).collect();
-        Ok(Tokens { total: ids.len() + 1, ids })
+        Ok(Some(Tokens { total: ids.len() + 1, ids }))
     }
 
-    fn count_tokens(&self, _: Role, _: Option<&str>, text: &str) -> Result<(usize, usize), PipelineError> {
-        Ok((text.chars().count() + 1, text.chars().count()))
+    fn count_tokens(
+        &self,
+        _: Role,
+        _: Option<&str>,
+        text: &str,
+        _: &dyn Fn() -> bool,
+    ) -> Result<Option<(usize, usize)>, PipelineError> {
+        Ok(Some((text.chars().count() + 1, text.chars().count())))
     }
 
     fn cost(&self, length: usize) -> u64 {
