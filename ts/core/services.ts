@@ -26,7 +26,7 @@ import {
   wholeNumber,
 } from './options'
 import { applyPrompt, checkRole, type EmbeddingRole, type Priority, type Prompt, priorityOf } from './roles'
-import { type ValidatedTexts, validateTexts } from './validation'
+import { excerpt, type ValidatedTexts, validateTexts } from './validation'
 
 /** Options of one request to a service. */
 export interface ServiceEmbedOptions {
@@ -154,7 +154,7 @@ export abstract class BaseEmbeddingService implements EmbeddingService {
    *   override this to do without.
    */
   modelConfig(model: string = DEFAULT_MODEL): ModelConfig {
-    return { model, dimensions: known(this, model)?.dimensions ?? null }
+    return { model: text(model, 'model'), dimensions: known(this, model)?.dimensions ?? null }
   }
 
   /**
@@ -190,7 +190,7 @@ function known(service: EmbeddingService, model: string): RegistryEntry | undefi
   } catch (cause) {
     if (!(cause instanceof ModelInitializationError)) throw cause
     throw new ModelInitializationError(
-      `the service "${service.name}" asks the registry about ${model}, and the registry is in the addon; a service ` +
+      `the service "${service.name}" asks the registry about ${excerpt(model)}, and the registry is in the addon; a service ` +
         `that overrides prompt and modelConfig does without. ${cause.message}`,
       { cause, model, ...(cause.allowed !== undefined && { allowed: cause.allowed }) },
     )

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use simile_encoder::Flow;
 
 use crate::batch::{self, Workspace};
-use crate::job::{Job, Kind, Priority};
+use crate::job::{Job, Priority};
 use crate::panics;
 use crate::queue::{MicroBatch, Queue, Step};
 use crate::tokenise;
@@ -216,7 +216,7 @@ impl Shared {
             Ok(None) => self.forget(job.id),
             Ok(Some(slice)) => {
                 self.with_queue(|queue| queue.tokenised(job, slice.pieces, slice.more));
-                if job.order.kind == Kind::Count && !slice.more {
+                if !job.order.kind.computes() && !slice.more {
                     job.finish();
                 }
             }
@@ -308,7 +308,7 @@ mod tests {
 
     use super::*;
     use crate::failure::{ErrorKind, Failure};
-    use crate::job::{Finished, Order};
+    use crate::job::{Finished, Kind, Order};
     use crate::model::Model;
     use crate::model::fake::Named;
 

@@ -3,11 +3,13 @@
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{self, JoinHandle};
 
+use simile_pipeline::Chunk;
+
 use crate::cancel::CancelToken;
 use crate::convert;
 use crate::dispatcher::Shared;
 use crate::failure::{ErrorKind, Failure};
-use crate::job::{CountJob, Done, EmbedJob, EmbedOutput, Finished, Job, Kind, Order, TokenCounts};
+use crate::job::{ChunkJob, CountJob, Done, EmbedJob, EmbedOutput, Finished, Job, Kind, Order, Priority, TokenCounts};
 use crate::model::Model;
 use crate::panics::THREAD_PREFIX;
 use crate::statistics::Statistics;
@@ -80,7 +82,7 @@ impl Engine {
         let order = Order { texts, role, instruction, kind: Kind::Embed { dimensions }, batch_size, priority };
         let contract = model.clone();
         let finish = move |finished: Result<Finished, Failure>| {
-            done(finished.map(|Finished { tokens, data }| EmbedOutput {
+            done(finished.map(|Finished { tokens, data, .. }| EmbedOutput {
                 data,
                 dimensions,
                 tokens,
@@ -105,6 +107,23 @@ impl Engine {
         }
         let order = Order { texts, role, instruction, kind: Kind::Count, batch_size: usize::MAX, priority };
         let finish = move |finished: Result<Finished, Failure>| done(finished.map(|finished| finished.tokens));
+        self.submit(model, statistics, order, cancels, Box::new(finish));
+    }
+
+    /// Cuts a text into chunks. As [`Engine::embed`]; `InvalidInput` also for a request that does not suit the model.
+    pub fn chunk(
+        &self,
+        model: Arc<dyn Model>,
+        statistics: Arc<Statistics>,
+        job: ChunkJob,
+        cancels: &[CancelToken],
+        done: impl FnOnce(Result<Vec<Chunk>, Failure>) + Send + 'static,
+    ) {
+        let ChunkJob { text, role, instruction, request } = job;
+        let kind = Kind::Chunk(request);
+        let order =
+            Order { texts: vec![text], role, instruction, kind, batch_size: usize::MAX, priority: Priority::Bulk };
+        let finish = move |finished: Result<Finished, Failure>| done(finished.map(|finished| finished.chunks));
         self.submit(model, statistics, order, cancels, Box::new(finish));
     }
 

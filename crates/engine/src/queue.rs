@@ -4,7 +4,7 @@
 //! - the interactive lane goes first; within a lane calls go in the order in which they came;
 //! - a call's texts are tokenised when its turn comes, at most [`WINDOW`] texts ahead, and planned into micro-batches of
 //!   at most its `batch_size` texts and the lane's work budget;
-//! - a call that only counts tokens does not wait for the micro-batches of the calls before it: between two micro-batches
+//! - a call that only needs the tokenizer (token counts, chunks) does not wait for the micro-batches of the calls before it: between two micro-batches
 //!   of its lane one window of texts is counted, of the call that has waited longest;
 //! - a micro-batch that has room is filled up with more pieces of the call, as far as its `batch_size` allows, then with
 //!   those of the calls behind it, if they are for the same model and dimensions.
@@ -153,7 +153,7 @@ impl Queue {
 fn step(lane: &mut Lane, budget: u64) -> Option<Step> {
     let Lane { entries: lane, counted } = lane;
     lane.retain(|entry| !entry.job.is_settled());
-    let count = lane.iter().position(|entry| entry.job.order.kind == Kind::Count && !entry.busy);
+    let count = lane.iter().position(|entry| !entry.job.order.kind.computes() && !entry.busy);
     if let Some(at) = count
         && !*counted
     {
@@ -166,7 +166,7 @@ fn step(lane: &mut Lane, budget: u64) -> Option<Step> {
     for at in 0..lane.len() {
         let entry = &lane[at];
         let mates = chosen.first().is_none_or(|&(first, _)| goes_with(&lane[first].job, &entry.job));
-        if entry.busy || entry.job.order.kind == Kind::Count || !mates {
+        if entry.busy || !entry.job.order.kind.computes() || !mates {
             continue;
         }
         if entry.pieces.is_empty() {

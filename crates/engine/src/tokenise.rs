@@ -50,6 +50,15 @@ pub(crate) fn next_slice(
                 Slice { pieces: Vec::new(), more }
             })
         }
+        Kind::Chunk(request) => {
+            let (order, model) = (&job.order, &job.model);
+            let go_on = || pause() == Flow::Continue;
+            let cut = || model.chunk(order.role, order.instruction.as_deref(), &order.texts[0], request, &go_on);
+            guarded(0, cut).map_err(|failure| Failure { index: None, ..failure })?.map(|chunks| {
+                job.set_chunks(started, chunks);
+                Slice { pieces: Vec::new(), more: false }
+            })
+        }
         Kind::Embed { .. } => {
             let one = |index: usize| {
                 let (order, model) = (&job.order, &job.model);

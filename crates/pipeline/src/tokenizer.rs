@@ -23,6 +23,9 @@ use crate::options::Truncate;
 use crate::slices;
 use crate::template::Rendered;
 
+/// A slice of a text that is tokenised while interactive calls may wait: about 3 ms.
+const SHORT_SLICE: usize = 8 << 10;
+
 /// One text as the encoder sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tokens {
@@ -135,6 +138,32 @@ impl Tokenizer {
             }
         };
         Ok(Tokens { ids, total })
+    }
+
+    /// The byte where each token of a text without a template begins, without the frame, in order. `go_on` is asked
+    /// between slices of the text; `None` when it says no.
+    ///
+    /// # Errors
+    /// [`PipelineError::Tokenizer`], [`PipelineError::TokenizerPanicked`].
+    pub(crate) fn starts(&self, text: &str, go_on: &dyn Fn() -> bool) -> Result<Option<Vec<usize>>, PipelineError> {
+        let mut starts = Vec::new();
+        for (at, slice) in slices::cut(text, self.slice.map_or(text.len(), |_| SHORT_SLICE)) {
+            if !go_on() {
+                return Ok(None);
+            }
+            starts.extend(self.run(slice, true)?.get_offsets().iter().map(|(start, _)| at + start));
+        }
+        // They are in order already, unless a normalizer moves characters about.
+        starts.sort_unstable();
+        Ok(Some(starts))
+    }
+
+    /// Tokens of a text in its template before truncation, the frame included.
+    ///
+    /// # Errors
+    /// [`PipelineError::Tokenizer`], [`PipelineError::TokenizerPanicked`].
+    pub(crate) fn total(&self, rendered: &Rendered<'_>) -> Result<usize, PipelineError> {
+        Ok(self.raw(&rendered.whole, false)?.ids.len() + self.special_tokens())
     }
 
     /// Runs the library, without the frame.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use simile_encoder::{Context, EncodeError, Flow};
 use simile_engine::{CancelToken, EmbedJob, EmbedOutput, Engine, Failure, Model, Priority, Role, Statistics};
-use simile_pipeline::{Matryoshka, NonFinite, PipelineError, Tokens};
+use simile_pipeline::{Chunk, ChunkRequest, Matryoshka, NonFinite, PipelineError, Tokens};
 
 /// Native dimensions of [`FakeModel`].
 pub const DIMENSIONS: usize = 4;
@@ -108,6 +108,20 @@ impl Model for FakeModel {
 
     fn count_tokens(&self, _: Role, _: Option<&str>, text: &str) -> Result<(usize, usize), PipelineError> {
         Ok((text.chars().count() + 1, text.chars().count()))
+    }
+
+    /// One chunk for each character, asking between two whether to go on.
+    fn chunk(
+        &self,
+        _: Role,
+        _: Option<&str>,
+        text: &str,
+        _: ChunkRequest,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<Option<Vec<Chunk>>, PipelineError> {
+        assert!(!text.starts_with("panic-tokenizer"), "told to");
+        let one = |at| go_on().then_some(Chunk { start: at, end: at + 1, tokens: 1 });
+        Ok((0..text.len()).map(one).collect())
     }
 
     fn cost(&self, length: usize) -> u64 {
