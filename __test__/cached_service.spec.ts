@@ -110,7 +110,7 @@ test('misses are asked for in the caller’s order, each once; hits are not', as
     hits: 2,
     misses: 6,
     entries: 5,
-    bytes: 5 * (8 + 500),
+    bytes: 5 * (8 + 1000),
     capacity: DEFAULT_CACHE_CAPACITY,
     evictions: 0,
   })
@@ -352,16 +352,16 @@ test('capacity 0: every request goes through, unchanged', async (t) => {
 })
 
 test('the least recently used goes first, by entries and by bytes', async (t) => {
-  for (const options of [{ capacity: 3 }, { maxBytes: 3 * 508 }]) {
+  for (const options of [{ capacity: 3 }, { maxBytes: 3 * 1008 }]) {
     const { inner, service } = around(options)
     for (const text of ['a', 'bb', 'ccc', 'a', 'dddd']) await service.embed([text])
-    t.like(service.cacheStats(), { entries: 3, evictions: 1, bytes: 3 * 508 })
+    t.like(service.cacheStats(), { entries: 3, evictions: 1, bytes: 3 * 1008 })
     await service.embed(['a', 'ccc', 'dddd'])
     t.is(inner.calls.length, 4, 'the oldest by use was bb')
     await service.embed(['bb'])
     t.is(inner.calls.length, 5)
   }
-  const { inner, service } = around({ maxBytes: 507 })
+  const { inner, service } = around({ maxBytes: 1007 })
   t.is((await service.embed(['a', 'bb'])).length, 2)
   t.is((await service.embed(['a', 'bb'])).length, 2)
   t.like(service.cacheStats(), { entries: 0, bytes: 0 })
