@@ -200,6 +200,7 @@ test('an error comes after the rows of the texts before it, and names its place 
       t.true(right(error), `${what}: ${error}`)
       t.is(rows.length, delivered, what)
       t.is(source.returned, returned, what)
+      if (delivered === 700) t.is(source.read, 701, `${what}: nothing is read after it`)
     }
   }
 })
@@ -316,4 +317,14 @@ test('a stream of a model that is disposed of', async (t) => {
     { code: 'ModelNotLoaded' },
   )
   t.throws(() => short.embedStream(['a']), { code: 'ModelNotLoaded' })
+})
+
+test('an iterator that gives no results ends the stream, and not the process', async (t) => {
+  for (const result of [undefined, null, 7]) {
+    for (const kind of [Symbol.iterator, Symbol.asyncIterator]) {
+      const source = { [kind]: () => ({ next: () => result }) }
+      const { error } = await drain(model.embedStream(source as never))
+      t.regex(String(error), /the iterator gave/)
+    }
+  }
 })

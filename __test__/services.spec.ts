@@ -291,6 +291,7 @@ test('the base checks texts, then the role, then the instruction, and then asks 
     [['a', 7], 'document', {}, { index: 1, option: 'texts' }],
     [['x'.repeat(32769), 7], 'document', {}, { code: 'TextTooLong', index: 0 }],
     [['a'], 'document', { instruction: 'x' }, { option: 'role' }],
+    [['a'], 'document', 7, { option: 'role' }],
     [['a'], 'query', { instruction: 'x' }, { option: 'instruction' }],
     [['a'], 'query', 7, { code: 'InvalidInput' }],
   ]

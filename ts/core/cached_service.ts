@@ -293,7 +293,7 @@ export class CachedEmbeddingService implements EmbeddingService {
     if (Array.isArray(rows) && rows.length === valid.texts.length) return rows
     const what = Array.isArray(rows) ? `${rows.length} vectors` : describe(rows)
     throw new InferenceFailedError(
-      `the service "${excerpt(inner.name)}" gave ${what} for ${valid.texts.length} texts`,
+      `the service "${excerpt(String(inner.name))}" gave ${what} for ${valid.texts.length} texts`,
       {
         limit: valid.texts.length,
         ...(Array.isArray(rows) && { actual: rows.length }),
@@ -313,7 +313,7 @@ export class CachedEmbeddingService implements EmbeddingService {
     return Array.from(rows, (row, index) => {
       if (!isRow(row) || row.length !== dimensions) {
         throw new InferenceFailedError(
-          `the service "${excerpt(this.#inner.name)}" gave ${describe(row)} as vector ${index}, not a Float32Array as long as the first`,
+          `the service "${excerpt(String(this.#inner.name))}" gave ${describe(row)} as vector ${index}, not a Float32Array as long as the first`,
           { index },
         )
       }

@@ -6,7 +6,19 @@ import { InvalidInputError, WrongModelLoadedError } from './errors'
 import { describe, excerpt } from './validation'
 
 /** A contract id, or what has one: a result of a call, a stream, a loaded model. */
-export type HasContract = string | { readonly contractId: string } | { readonly contract: string }
+export type HasContract = string | WithContractId | WithContract
+
+/** What carries the id of its vectors. */
+export interface WithContractId {
+  /** See {@link EmbeddingFacts.contractId}. */
+  readonly contractId: string
+}
+
+/** What makes vectors of one contract. */
+export interface WithContract {
+  /** See {@link TextEmbedding.contract}. */
+  readonly contract: string
+}
 
 /**
  * Throws unless both were made the same way, so that their vectors may be compared. Costs nothing: call it

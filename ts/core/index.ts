@@ -2,7 +2,7 @@
 
 export { type CacheStats, DEFAULT_CACHE_CAPACITY } from './cache'
 export { CachedEmbeddingService, type CachedEmbeddingServiceOptions } from './cached_service'
-export { assertSameContract, type HasContract } from './contract'
+export { assertSameContract, type HasContract, type WithContract, type WithContractId } from './contract'
 export { type CpuFeatures, cpuFeatures } from './cpu_features'
 export type { EmbeddingStream, StreamProgress } from './embed_stream'
 export {

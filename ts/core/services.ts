@@ -52,7 +52,7 @@ export interface EnsureLoadedOptions {
  * Texts in, one vector per text out, in order; or an {@link EmbedError}, never part of a result.
  *
  * A request holds 1 to 1,000 texts of at most 32,768 UTF-8 bytes each. What is wrong with it is found
- * in this order: number of texts, each text, options, model, signal.
+ * in this order: number of texts, each text, role, options, model, signal.
  */
 export interface EmbeddingService {
   /** What kind of service this is, for logs. Not the model's name: see {@link EmbeddingService.modelConfig}. */
@@ -138,8 +138,9 @@ export abstract class BaseEmbeddingService implements EmbeddingService {
   ): Promise<Embeddings> {
     const given = snapshotOptions(options)
     const valid = await validateTexts(texts, pendingSignal(given))
+    checkRole(role)
     const { instruction, ...rest } = optionsObject(given)
-    const prompt = this.prompt(checkRole(role), rest.model)
+    const prompt = this.prompt(role, rest.model)
     const priority = priorityOf(role, valid.texts.length, rest.priority)
     return this.embed(applyPrompt(prompt, valid.texts, instruction), { ...rest, priority })
   }

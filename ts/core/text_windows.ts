@@ -33,6 +33,9 @@ export interface TextWindow {
 
 type Step = IteratorResult<unknown>
 
+/** What a step is when the source lets us wait. */
+const LATER = Symbol('later')
+
 /** The iterator of a source; a bare string is refused, it would be taken for a list of characters. */
 function open(source: unknown): { iterator: AsyncIterator<unknown> | Iterator<unknown>; synchronous: boolean } {
   if (typeof source === 'object' && source !== null) {
@@ -52,6 +55,7 @@ export class TextWindows {
   readonly #signal: AbortSignal
   #read = 0
   #ended = false
+  #failed = false
   #pending: Promise<Step> | undefined
   #idle = true
   #whenIdle: (() => void) | undefined
@@ -75,16 +79,20 @@ export class TextWindows {
     const window = (failure?: readonly [unknown]): TextWindow => {
       const first = this.#read
       this.#read += texts.length
-      return { texts, first, last: this.#ended || failure !== undefined, failure }
+      this.#failed ||= failure !== undefined
+      return { texts, first, last: this.#ended || this.#failed, failure }
     }
     const turns = new Turns(this.#signal)
     let units = 0
-    while (!this.#ended && texts.length < WINDOW_TEXTS && units < WINDOW_UNITS) {
+    while (!this.#ended && !this.#failed && texts.length < WINDOW_TEXTS && units < WINDOW_UNITS) {
       throwIfAborted(this.#signal)
-      let step: Step | undefined
+      let step: Step | typeof LATER
       try {
         step = this.#synchronous ? (this.#iterator as Iterator<unknown>).next() : await this.#step(texts.length > 0)
-        if (step?.done) {
+        if (step === LATER) break
+        if (typeof step !== 'object' || step === null)
+          throw new TypeError(`the iterator gave ${describe(step)} as its result`)
+        if (step.done) {
           this.#ended = true
           break
         }
@@ -93,7 +101,6 @@ export class TextWindows {
         this.#ended = true
         return window([error])
       }
-      if (step === undefined) break
       try {
         const text = checkText(step.value, this.#read + texts.length)
         texts.push(text)
@@ -116,13 +123,13 @@ export class TextWindows {
     else ending.catch(() => {})
   }
 
-  /** The source's next step; `undefined` when it lets us wait although there is nothing else to do. */
-  #step(mayBreak: boolean): Promise<Step | undefined> {
+  /** The source's next step; {@link LATER} when it lets us wait although there is nothing else to do. */
+  #step(mayBreak: boolean): Promise<Step | typeof LATER> {
     this.#pending ??= Promise.resolve((this.#iterator as AsyncIterator<unknown>).next())
     const pending = this.#pending
     return new Promise((resolve, reject) => {
       // One turn of the event loop is time enough for what is there already.
-      const wait = () => setImmediate(() => settle(() => resolve(undefined)))
+      const wait = () => setImmediate(() => settle(() => resolve(LATER)))
       const settle = (how: () => void) => {
         release()
         if (this.#whenIdle === wait) this.#whenIdle = undefined

@@ -118,7 +118,8 @@ export function excerpt(text: string, shown = SHOWN_UNITS): string {
 export function describe(value: unknown): string {
   if (value === null || value === undefined) return String(value)
   if (typeof value === 'string') return value.length <= 40 ? JSON.stringify(value) : `a string of ${value.length} units`
-  if (typeof value === 'number' || typeof value === 'bigint' || typeof value === 'boolean') return String(value)
+  if (typeof value === 'bigint') return excerpt(String(value), 40)
+  if (typeof value === 'number' || typeof value === 'boolean') return String(value)
   if (Array.isArray(value)) return 'an array'
   if (typeof value === 'object') return `an object (${value.constructor?.name ?? 'no class'})`
   return `a ${typeof value}`

@@ -76,5 +76,7 @@ export {
   type TokenCount,
   type TokenCountOptions,
   UnsupportedModelError,
+  type WithContract,
+  type WithContractId,
   WrongModelLoadedError,
 } from '../core/index.js'

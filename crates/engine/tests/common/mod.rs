@@ -110,7 +110,7 @@ impl Model for FakeModel {
         Ok((text.chars().count() + 1, text.chars().count()))
     }
 
-    /// One chunk for each character, asking between two whether to go on.
+    /// One chunk for each character, asking between two whether to go on. "endless" is never done.
     fn chunk(
         &self,
         _: Role,
@@ -120,6 +120,9 @@ impl Model for FakeModel {
         go_on: &dyn Fn() -> bool,
     ) -> Result<Option<Vec<Chunk>>, PipelineError> {
         assert!(!text.starts_with("panic-tokenizer"), "told to");
+        while text == "endless" && go_on() {
+            std::thread::yield_now();
+        }
         let one = |at| go_on().then_some(Chunk { start: at, end: at + 1, tokens: 1 });
         Ok((0..text.len()).map(one).collect())
     }
