@@ -22,7 +22,7 @@ use simile_encoder::Flow;
 
 use crate::batch::{self, Workspace};
 use crate::failure::Failure;
-use crate::job::{Job, Kind, Priority};
+use crate::job::{Job, Priority};
 use crate::panics;
 use crate::queue::{MicroBatch, Queue, Step};
 use crate::tokenise;
@@ -249,7 +249,7 @@ impl Shared {
             Ok(None) => self.forget(job.id),
             Ok(Some(slice)) => {
                 self.with_queue(|queue| queue.tokenised(job, slice.pieces, slice.more));
-                if job.order.kind == Kind::Count && !slice.more {
+                if !job.order.kind.computes() && !slice.more {
                     job.finish();
                 }
             }
@@ -347,7 +347,7 @@ mod tests {
 
     use super::*;
     use crate::failure::{ErrorKind, Failure};
-    use crate::job::{Finished, Order};
+    use crate::job::{Finished, Kind, Order};
     use crate::model::Model;
     use crate::model::fake::Named;
 

@@ -3,12 +3,14 @@
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{self, JoinHandle};
 
+use simile_pipeline::Chunk;
+
 use crate::cancel::CancelToken;
 use crate::convert;
 use crate::dispatcher::Shared;
 use crate::environment;
 use crate::failure::{ErrorKind, Failure};
-use crate::job::{CountJob, Done, EmbedJob, EmbedOutput, Finished, Job, Kind, Order, TokenCounts};
+use crate::job::{ChunkJob, CountJob, Done, EmbedJob, EmbedOutput, Finished, Job, Kind, Order, Priority, TokenCounts};
 use crate::model::Model;
 use crate::panics::THREAD_PREFIX;
 use crate::statistics::Statistics;
@@ -62,8 +64,9 @@ impl Engine {
     /// Embeds texts. `done` is called exactly once: by a thread of the engine, or by the thread that cancels one of
     /// `cancels`, or by this one when the request is refused, empty or cancelled already. It must be quick.
     ///
-    /// Failures: `Overloaded` when its lane is full, or it was not begun in its time; `InvalidInput` for dimensions or an instruction that the model does not take, `TextTooLong` under the
-    /// `error` policy, `InferenceFailed` for a vector that is not finite, `TaskFailed` for a panic or a cancellation.
+    /// Failures: `Overloaded` when its lane is full, or it was not begun in its time; `InvalidInput` for dimensions or an
+    /// instruction that the model does not take, `TextTooLong` under the `error` policy, `InferenceFailed` for a vector
+    /// that is not finite, `TaskFailed` for a panic or a cancellation.
     pub fn embed(
         &self,
         model: Arc<dyn Model>,
@@ -89,7 +92,7 @@ impl Engine {
         let order = Order { texts, role, instruction, kind, batch_size, priority, max_wait };
         let contract = model.clone();
         let finish = move |finished: Result<Finished, Failure>| {
-            done(finished.map(|Finished { tokens, data }| EmbedOutput {
+            done(finished.map(|Finished { tokens, data, .. }| EmbedOutput {
                 data,
                 dimensions,
                 tokens,
@@ -115,6 +118,22 @@ impl Engine {
         let (kind, batch_size) = (Kind::Count, usize::MAX);
         let order = Order { texts, role, instruction, kind, batch_size, priority, max_wait: None };
         let finish = move |finished: Result<Finished, Failure>| done(finished.map(|finished| finished.tokens));
+        self.submit(model, statistics, order, cancels, Box::new(finish));
+    }
+
+    /// Cuts a text into chunks. As [`Engine::embed`]; `InvalidInput` also for a request that does not suit the model.
+    pub fn chunk(
+        &self,
+        model: Arc<dyn Model>,
+        statistics: Arc<Statistics>,
+        job: ChunkJob,
+        cancels: &[CancelToken],
+        done: impl FnOnce(Result<Vec<Chunk>, Failure>) + Send + 'static,
+    ) {
+        let ChunkJob { text, role, instruction, request } = job;
+        let (texts, kind, batch_size, priority) = (vec![text], Kind::Chunk(request), usize::MAX, Priority::Bulk);
+        let order = Order { texts, role, instruction, kind, batch_size, priority, max_wait: None };
+        let finish = move |finished: Result<Finished, Failure>| done(finished.map(|finished| finished.chunks));
         self.submit(model, statistics, order, cancels, Box::new(finish));
     }
 

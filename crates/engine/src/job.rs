@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
-use simile_pipeline::Role;
+use simile_pipeline::{Chunk, ChunkRequest, Role};
 
 use crate::cancel::{CancelToken, Listener};
 use crate::dispatcher::Shared;
@@ -91,6 +91,19 @@ pub struct CountJob {
     pub priority: Priority,
 }
 
+/// A request to cut a text into chunks. It waits as bulk work does: the text is long, or nobody would cut it.
+#[derive(Clone, Debug, Default)]
+pub struct ChunkJob {
+    /// The text.
+    pub text: String,
+    /// Which template the chunks will get.
+    pub role: Role,
+    /// The instruction for the template, instead of the model's own.
+    pub instruction: Option<String>,
+    /// How it is cut.
+    pub request: ChunkRequest,
+}
+
 /// Tokens of each text, template and special tokens included.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TokenCounts {
@@ -118,6 +131,7 @@ pub struct EmbedOutput {
 pub(crate) struct Finished {
     pub(crate) tokens: TokenCounts,
     pub(crate) data: Vec<f32>,
+    pub(crate) chunks: Vec<Chunk>,
 }
 
 pub(crate) type Done = Box<dyn FnOnce(Result<Finished, Failure>) + Send>;
@@ -129,6 +143,15 @@ pub(crate) enum Kind {
     Embed { dimensions: usize },
     /// Token counts only.
     Count,
+    /// The chunks of its one text.
+    Chunk(ChunkRequest),
+}
+
+impl Kind {
+    /// Whether texts go through the model, and not through its tokenizer only.
+    pub(crate) fn computes(self) -> bool {
+        matches!(self, Kind::Embed { .. })
+    }
 }
 
 /// The parts of a job that the caller chose.
@@ -166,6 +189,7 @@ pub(crate) struct Job {
 struct Progress {
     tokens: TokenCounts,
     data: Vec<f32>,
+    chunks: Vec<Chunk>,
     /// Rows that are not written yet.
     missing: usize,
 }
@@ -212,6 +236,12 @@ impl Job {
         self.lock().tokens.total.len()
     }
 
+    /// The chunks of the job's text.
+    pub(crate) fn set_chunks(&self, started: Instant, chunks: Vec<Chunk>) {
+        self.statistics.started(started.saturating_duration_since(self.submitted));
+        self.lock().chunks = chunks;
+    }
+
     /// Appends the counts of the next texts; the first call ends the job's waiting time.
     pub(crate) fn add_counts(&self, started: Instant, counts: impl Iterator<Item = (usize, usize)>) {
         let mut progress = self.lock();
@@ -254,8 +284,8 @@ impl Job {
 
     /// Settles the job with what it has.
     pub(crate) fn finish(&self) {
-        let Progress { tokens, data, .. } = std::mem::take(&mut *self.lock());
-        self.settle(Ok(Finished { tokens, data }));
+        let Progress { tokens, data, chunks, .. } = std::mem::take(&mut *self.lock());
+        self.settle(Ok(Finished { tokens, data, chunks }));
     }
 
     /// Settles the job with a failure and takes it out of the queue.

@@ -45,7 +45,7 @@ pub use cancel::CancelToken;
 pub use cpu::{CpuFeatures, cpu_features};
 pub use engine::Engine;
 pub use failure::{ErrorKind, Failure};
-pub use job::{CountJob, EmbedJob, EmbedOutput, MaxWait, Priority, TokenCounts};
+pub use job::{ChunkJob, CountJob, EmbedJob, EmbedOutput, MaxWait, Priority, TokenCounts};
 pub use loaded::{LazyModel, LoadRequest, LoadedModel};
 pub use model::Model;
 pub use statistics::{Statistics, StatisticsSnapshot};
@@ -54,6 +54,6 @@ pub use statistics::{Statistics, StatisticsSnapshot};
 pub use simile_hub::{ModelFiles, ModelRequest, Source};
 #[doc(no_inline)]
 pub use simile_pipeline::{
-    DescriptorOverrides, Matryoshka, ModelDescriptor, Origin, Pooling, Precision, RegistryEntry, Role, Truncate,
-    registry,
+    Chunk, ChunkRequest, DescriptorOverrides, Matryoshka, ModelDescriptor, Origin, Pooling, Precision, RegistryEntry,
+    Role, Truncate, registry,
 };

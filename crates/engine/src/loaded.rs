@@ -14,7 +14,8 @@ use simile_encoder::{Context, EncodeError};
 use simile_hub::{ModelFiles, ModelRequest};
 use simile_kernels::Isa;
 use simile_pipeline::{
-    DescriptorOverrides, LoadOptions, NonFinite, PipelineError, Precision, Role, TextModel, Tokens, Truncate,
+    Chunk, ChunkRequest, DescriptorOverrides, LoadOptions, NonFinite, PipelineError, Precision, Role, TextModel,
+    Tokens, Truncate,
 };
 
 use crate::cancel::CancelToken;
@@ -22,7 +23,7 @@ use crate::convert;
 use crate::engine::Engine;
 use crate::environment;
 use crate::failure::Failure;
-use crate::job::{CountJob, EmbedJob, EmbedOutput, TokenCounts};
+use crate::job::{ChunkJob, CountJob, EmbedJob, EmbedOutput, TokenCounts};
 use crate::lazy::{Lazy, Load, Loads, Outcome};
 use crate::model::Model;
 use crate::panics::THREAD_PREFIX;
@@ -143,6 +144,17 @@ impl Model for LoadedModel {
         }
     }
 
+    fn chunk(
+        &self,
+        role: Role,
+        instruction: Option<&str>,
+        text: &str,
+        request: ChunkRequest,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<Option<Vec<Chunk>>, PipelineError> {
+        TextModel::chunk(self, role, instruction, text, request, go_on)
+    }
+
     fn cost(&self, length: usize) -> u64 {
         TextModel::cost(self, length)
     }
@@ -231,6 +243,36 @@ impl LazyModel {
                 done(result.map_err(|failure| failure.of_model(&name)));
             }),
         });
+    }
+
+    /// Cuts a text into chunks, loading the model first if need be. `done`: see [`Engine::chunk`].
+    pub fn chunk(
+        &self,
+        job: ChunkJob,
+        cancel: &CancelToken,
+        done: impl FnOnce(Result<Vec<Chunk>, Failure>) + Send + 'static,
+    ) {
+        let (statistics, cancels) = (self.statistics.clone(), [cancel.clone(), self.lazy.disposal().clone()]);
+        let name = self.asked_for.clone();
+        self.load(cancel, move |outcome| match outcome {
+            Err(failure) => done(Err(failure.of_model(&name))),
+            Ok(model) => Engine::process().chunk(model, statistics, job, &cancels, move |result| {
+                done(result.map_err(|failure| failure.of_model(&name)));
+            }),
+        });
+    }
+
+    /// Whether texts of `role` can be embedded with this instruction, or without one. A model that is not loaded says
+    /// nothing: its first call will. Quick.
+    ///
+    /// # Errors
+    /// `InvalidInput`.
+    pub fn check_instruction(&self, role: Role, instruction: Option<&str>) -> Result<(), Failure> {
+        match self.get() {
+            Some(Ok(model)) => Model::check_instruction(&*model, role, instruction)
+                .map_err(|error| convert::pipeline(error).of_model(&self.asked_for)),
+            _ => Ok(()),
+        }
     }
 
     /// This service's counters.

@@ -4,7 +4,7 @@
 //! engine's own tests drive jobs through models that wait at a gate or panic on purpose, which no real model does.
 
 use simile_encoder::{Context, EncodeError};
-use simile_pipeline::{NonFinite, PipelineError, Role, Tokens};
+use simile_pipeline::{Chunk, ChunkRequest, NonFinite, PipelineError, Role, Tokens};
 
 /// A loaded model as jobs see it. Every method may be called from several threads at once.
 pub trait Model: Send + Sync + 'static {
@@ -49,6 +49,19 @@ pub trait Model: Send + Sync + 'static {
         text: &str,
         go_on: &dyn Fn() -> bool,
     ) -> Result<Option<(usize, usize)>, PipelineError>;
+
+    /// The chunks of a text: see [`simile_pipeline::TextModel::chunk`]. `None` when `go_on` says no.
+    ///
+    /// # Errors
+    /// [`PipelineError`] when the request does not suit the model, or the tokenizer fails.
+    fn chunk(
+        &self,
+        role: Role,
+        instruction: Option<&str>,
+        text: &str,
+        request: ChunkRequest,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<Option<Vec<Chunk>>, PipelineError>;
 
     /// Estimated work of a text of `length` tokens, in floating-point operations.
     fn cost(&self, length: usize) -> u64;
@@ -112,6 +125,16 @@ pub(crate) mod fake {
             _: &dyn Fn() -> bool,
         ) -> Result<Option<(usize, usize)>, PipelineError> {
             Ok(Some((1, 1)))
+        }
+        fn chunk(
+            &self,
+            _: Role,
+            _: Option<&str>,
+            _: &str,
+            _: ChunkRequest,
+            _: &dyn Fn() -> bool,
+        ) -> Result<Option<Vec<Chunk>>, PipelineError> {
+            unreachable!()
         }
         fn cost(&self, _: usize) -> u64 {
             unreachable!()

@@ -8,7 +8,7 @@
 //!   interactive work that is let in between the layers of a bulk micro-batch, so a flood of it cannot hold that up;
 //! - a call's texts are tokenised when its turn comes, [`WINDOW`] texts or [`WINDOW_BYTES`] bytes ahead at most, and
 //!   planned into micro-batches of at most its `batch_size` texts and the lane's work budget;
-//! - a call that needs no vectors (it counts tokens) does not wait for the micro-batches of the calls before it: between
+//! - a call that needs no vectors (token counts, chunks) does not wait for the micro-batches of the calls before it: between
 //!   two micro-batches of its lane one window of texts is counted, of the call that has waited longest;
 //! - a micro-batch that has room is filled up with more pieces of the call, as far as its `batch_size` allows, then with
 //!   those of the next [`LOOKAHEAD`] calls, if they are for the same model and dimensions. Calls that come while a
@@ -310,7 +310,7 @@ impl Lane {
     }
 
     fn calls(&mut self, kind: Kind) -> &mut Calls {
-        if matches!(kind, Kind::Embed { .. }) { &mut self.embeds } else { &mut self.counts }
+        if kind.computes() { &mut self.embeds } else { &mut self.counts }
     }
 
     fn remove(&mut self, id: u64) -> Option<Arc<Job>> {

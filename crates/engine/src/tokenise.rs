@@ -2,8 +2,8 @@
 //!
 //! An interactive call is short and somebody waits for it: the thread that found it tokenises it itself, which costs no
 //! hand-over. The texts of a bulk call are shared out among the pool's threads one by one (their lengths differ a
-//! hundredfold), and between two texts, and within a long one every few milliseconds, each
-//! thread lets interactive work run and looks whether the call is still wanted.
+//! hundredfold), and between two texts, and within a long one every few milliseconds, each thread lets interactive work
+//! run and looks whether the call is still wanted.
 //!
 //! Contract: a failure names the first text that fails, whatever the threads' order, and is that call's alone.
 
@@ -51,6 +51,14 @@ pub(crate) fn next_slice(
             each(range, pool, pause, &|index| guarded(index, || one(index)))?.map(|counts| {
                 job.add_counts(started, counts.into_iter());
                 Slice { pieces: Vec::new(), more }
+            })
+        }
+        Kind::Chunk(request) => {
+            let (order, model) = (&job.order, &job.model);
+            let cut = || model.chunk(order.role, order.instruction.as_deref(), &order.texts[0], request, &go_on);
+            guarded(0, cut).map_err(|failure| Failure { index: None, ..failure })?.map(|chunks| {
+                job.set_chunks(started, chunks);
+                Slice { pieces: Vec::new(), more: false }
             })
         }
         Kind::Embed { .. } => {

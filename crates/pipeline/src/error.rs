@@ -141,7 +141,9 @@ pub enum LoadError {
 #[non_exhaustive]
 pub enum PipelineError {
     /// The text is longer than the limit, and the policy is [`crate::Truncate::Error`].
-    #[error("the text has {actual} tokens, the limit is {limit} (special tokens and template included)")]
+    #[error(
+        "the text has {actual} tokens, the limit is {limit} (special tokens and template included); chunkText splits it into texts that fit"
+    )]
     TextTooLong {
         /// The model's effective limit in tokens.
         limit: usize,
@@ -155,6 +157,30 @@ pub enum PipelineError {
         limit: usize,
         /// Tokens of template and special tokens.
         actual: usize,
+    },
+    /// Chunks of so few tokens have no room for a text, or not for one of its characters.
+    #[error("chunks of {actual} tokens are too small: prompt, special tokens and one character need {least}")]
+    ChunkTooSmall {
+        /// The tokens of a chunk that were asked for.
+        actual: usize,
+        /// The least that would do.
+        least: usize,
+    },
+    /// Chunks of so many tokens would be cut when they are embedded.
+    #[error("chunks of {actual} tokens are too large: the model embeds {limit} tokens at most")]
+    ChunkTooLarge {
+        /// The tokens of a chunk that were asked for.
+        actual: usize,
+        /// The model's effective limit in tokens.
+        limit: usize,
+    },
+    /// Chunks would share all that they have room for, and never get on.
+    #[error("an overlap of {actual} tokens is too large: a chunk has room for {room} tokens of the text, so it must be at most {}", room - 1)]
+    OverlapTooLarge {
+        /// The overlap that was asked for.
+        actual: usize,
+        /// Tokens of a chunk that are left for the text.
+        room: usize,
     },
     /// The model cannot give vectors of this dimension.
     #[error("{actual} dimensions are not available, {}", allowed_dimensions(*native, allowed))]

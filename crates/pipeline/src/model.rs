@@ -18,6 +18,7 @@ use simile_encoder::{Context, EncodeError, Encoder, EncoderInput, Pooling, Rows,
 use simile_hub::ModelFiles;
 use simile_kernels::{Isa, l2_normalize};
 
+use crate::chunk::{Chunk, ChunkRequest, Chunker};
 use crate::contract::{ContentIdentity, Contract, TextIdentity};
 use crate::dense::Dense;
 use crate::descriptor::{ModelDescriptor, resolve};
@@ -227,6 +228,37 @@ impl TextModel {
             None if tokens.ids.is_empty() => Err(PipelineError::NoTokens),
             None => Ok(Some(tokens)),
         }
+    }
+
+    /// Cuts one text into chunks that are embedded whole under `role` and `instruction`. White space alone gives none.
+    /// `go_on` is asked every few milliseconds; `None` when it says no.
+    ///
+    /// # Errors
+    /// [`PipelineError::ChunkTooSmall`], [`PipelineError::ChunkTooLarge`], [`PipelineError::OverlapTooLarge`], those of the
+    /// instruction and those of the tokenizer.
+    pub fn chunk(
+        &self,
+        role: Role,
+        instruction: Option<&str>,
+        text: &str,
+        request: ChunkRequest,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<Option<Vec<Chunk>>, PipelineError> {
+        let count = |part: &str| self.tokenizer.total(&self.templates.apply(role, instruction, part)?);
+        let limit = self.descriptor.max_length;
+        let (max_tokens, around) = (request.max_tokens.unwrap_or(limit), count("")?);
+        if max_tokens > limit {
+            return Err(PipelineError::ChunkTooLarge { actual: max_tokens, limit });
+        }
+        if max_tokens <= around {
+            return Err(PipelineError::ChunkTooSmall { actual: max_tokens, least: around + 1 });
+        }
+        let (room, overlap) = (max_tokens - around, request.overlap);
+        if overlap >= room {
+            return Err(PipelineError::OverlapTooLarge { actual: overlap, room });
+        }
+        let Some(starts) = self.tokenizer.starts(text, go_on)? else { return Ok(None) };
+        Chunker { text, starts: &starts, max_tokens, room, overlap, count: &count, go_on }.run()
     }
 
     /// Estimated work of a text of `length` tokens in floating point operations.

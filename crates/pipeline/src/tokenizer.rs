@@ -148,6 +148,32 @@ impl Tokenizer {
         Ok(Some(Tokens { ids, total }))
     }
 
+    /// The byte where each token of a text without a template begins, without the frame, in order. `go_on` is asked
+    /// between slices of the text; `None` when it says no.
+    ///
+    /// # Errors
+    /// [`PipelineError::Tokenizer`], [`PipelineError::TokenizerPanicked`].
+    pub(crate) fn starts(&self, text: &str, go_on: &dyn Fn() -> bool) -> Result<Option<Vec<usize>>, PipelineError> {
+        let mut starts = Vec::new();
+        for (at, slice) in slices::cut(text, self.slice.unwrap_or(text.len())) {
+            if !go_on() {
+                return Ok(None);
+            }
+            starts.extend(self.run(slice, true)?.get_offsets().iter().map(|(start, _)| at + start));
+        }
+        // They are in order already, unless a normalizer moves characters about.
+        starts.sort_unstable();
+        Ok(Some(starts))
+    }
+
+    /// Tokens of a text in its template before truncation, the frame included.
+    ///
+    /// # Errors
+    /// [`PipelineError::Tokenizer`], [`PipelineError::TokenizerPanicked`].
+    pub(crate) fn total(&self, rendered: &Rendered<'_>) -> Result<usize, PipelineError> {
+        Ok(self.encode_while(rendered, usize::MAX, Truncate::End, &|| true)?.expect("nobody said no").total)
+    }
+
     /// Runs the library, without the frame. `None` when `go_on` says no.
     fn raw(&self, text: &str, with_offsets: bool, go_on: &dyn Fn() -> bool) -> Result<Option<Raw>, PipelineError> {
         let mut raw = Raw::default();

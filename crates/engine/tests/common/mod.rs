@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use simile_encoder::{Context, EncodeError, Flow};
 use simile_engine::{CancelToken, EmbedJob, EmbedOutput, Engine, Failure, Model, Priority, Role, Statistics};
-use simile_pipeline::{Matryoshka, NonFinite, PipelineError, Tokens};
+use simile_pipeline::{Chunk, ChunkRequest, Matryoshka, NonFinite, PipelineError, Tokens};
 
 /// Native dimensions of [`FakeModel`].
 pub const DIMENSIONS: usize = 4;
@@ -124,6 +124,23 @@ impl Model for FakeModel {
         _: &dyn Fn() -> bool,
     ) -> Result<Option<(usize, usize)>, PipelineError> {
         Ok(Some((text.chars().count() + 1, text.chars().count())))
+    }
+
+    /// One chunk for each character, asking between two whether to go on. "endless" is never done.
+    fn chunk(
+        &self,
+        _: Role,
+        _: Option<&str>,
+        text: &str,
+        _: ChunkRequest,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<Option<Vec<Chunk>>, PipelineError> {
+        assert!(!text.starts_with("panic-tokenizer"), "told to");
+        while text == "endless" && go_on() {
+            std::thread::yield_now();
+        }
+        let one = |at| go_on().then_some(Chunk { start: at, end: at + 1, tokens: 1 });
+        Ok((0..text.len()).map(one).collect())
     }
 
     fn cost(&self, length: usize) -> u64 {
