@@ -204,6 +204,25 @@ test('dimensions that are known only after the load are one space with those bef
   t.like(service.cacheStats(), { hits: 1, misses: 1, entries: 1 })
 })
 
+test('a service that is told to make another space meanwhile: nothing of the call in between is kept', async (t) => {
+  const { inner, service } = around()
+  const { answer } = inner
+  let config: ModelConfig = { model: 'mine', dimensions: 2 }
+  inner.modelConfig = () => config
+  for (const next of [
+    { model: 'mine', dimensions: 3 },
+    { model: 'other', dimensions: 2 },
+  ]) {
+    inner.answer = async (...args) => {
+      config = next
+      return answer(...args)
+    }
+    config = { model: 'mine', dimensions: 2 }
+    await service.embed(['a'])
+    t.is(service.cacheStats().entries, 0)
+  }
+})
+
 test('around the native service: the same bytes, tokens and contract; the model is asked on a miss only', async (t) => {
   const inner = new NativeEmbeddingService({ model: FOLDER })
   const service = new CachedEmbeddingService(inner)

@@ -248,10 +248,14 @@ export class CachedEmbeddingService implements EmbeddingService {
       const indices = positionsOf(wanted)
       const entries = this.#entries(await this.#ask(valid.subset(indices), request, signal))
       const config = this.#inner.modelConfig(call.model)
-      // A model's own dimensions are not known before it is loaded: the next lookup will know them.
-      const kept = space.config.dimensions === null ? keyPrefix({ ...space, config }) : prefix
-      const at = (i: number) => kept + (digests[indices[i] as number] as string)
-      this.#cache.set(config, new Map(entries.map((entry, i) => [at(i), entry])), generation)
+      // A model's own dimensions are not known before it is loaded: the next lookup will know them. Whatever else
+      // changed meanwhile, nobody can tell which of both these rows are of.
+      const { model, dimensions } = space.config
+      if (model === config.model && (dimensions === null || dimensions === config.dimensions)) {
+        const kept = keyPrefix({ ...space, config })
+        const at = (i: number) => kept + (digests[indices[i] as number] as string)
+        this.#cache.set(config, new Map(entries.map((entry, i) => [at(i), entry])), generation)
+      }
       return new Map(entries.map((entry, i) => [wanted[i] as string, entry]))
     }
     const wanted = [...positions.keys()].filter((key) => !found.has(key))

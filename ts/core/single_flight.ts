@@ -97,13 +97,15 @@ export class SingleFlight {
     fetch: Fetch,
     signal: AbortSignal | undefined,
   ): Promise<Entries> {
+    const asked = new Set(keys)
     try {
       return await flight.entries
     } catch (error) {
       const at = EmbedError.is(error) && error.index !== undefined ? flight.keys[error.index] : undefined
-      if (at === undefined || keys.includes(at)) throw at === undefined ? error : atIndex(error, () => keys.indexOf(at))
+      if (at === undefined) throw error
+      if (asked.has(at)) throw atIndex(error, () => keys.indexOf(at))
     }
-    const mine = flight.keys.filter((key) => keys.includes(key))
+    const mine = flight.keys.filter((key) => asked.has(key))
     try {
       return await fetch(mine, signal)
     } catch (error) {

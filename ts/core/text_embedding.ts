@@ -13,6 +13,7 @@ import type { NativeModelInfo } from './native'
 import { anyText, checkOptions, type OptionChecks, oneOf, signal, text, wholeNumber } from './options'
 import { checkRole, countPriority, type EmbeddingRole, type Priority, priorityOf } from './roles'
 import { type ModelStats, modelStats } from './stats'
+import { Turns } from './turns'
 import { describe, snapshot } from './validation'
 
 /** Options of {@link TextEmbedding.load}. */
@@ -277,10 +278,14 @@ export class TextEmbedding {
     }
     const { role = 'generic', ...call } = checkOptions('chunkText', options, CHUNK_CHECKS)
     const { start, end, tokens } = await this.#handle.chunks(source, { role, ...call })
-    return Array.from(start, (from, i) => {
+    const turns = new Turns(call.signal)
+    const chunks: Chunk[] = []
+    for (const [i, from] of start.entries()) {
       const to = end[i] as number
-      return { text: source.slice(from, to), start: from, end: to, tokens: tokens[i] as number }
-    })
+      chunks.push({ text: source.slice(from, to), start: from, end: to, tokens: tokens[i] as number })
+      if (turns.due()) await turns.take()
+    }
+    return chunks
   }
 
   /** Tokens of each text that survive truncation, special tokens counted, without a prompt. */
