@@ -1,5 +1,6 @@
 /** Many calls at once, too many, and too late. */
 
+import { setImmediate } from 'node:timers/promises'
 import test from 'ava'
 import { OverloadedError, TextEmbedding } from 'simile'
 import { runModule } from './helpers/child.ts'
@@ -47,19 +48,20 @@ test('a full queue refuses bulk calls at once, queries go on, and there is room 
   const { stdout, stderr, status } = await runModule(
     `import { TextEmbedding, OverloadedError } from 'simile'
      const model = await TextEmbedding.load(${JSON.stringify(FOLDER)})
-     const texts = Array(1500).fill('the dog and the fox '.repeat(20))
+     const texts = Array(4000).fill('the dog and the fox '.repeat(20))
+     const first = model.embed(texts)
+     while (model.stats().queuedCalls === 0) await new Promise((resolve) => setImmediate(resolve))
      const settled = Promise.allSettled([...Array(8)].map(() => model.embed(texts)))
      const query = await model.queryEmbed(['hello'])
-     const results = await settled
-     const errors = results.flatMap(({ reason }) => reason ?? [])
+     const errors = (await settled).flatMap(({ reason }) => reason ?? [])
      const [error] = errors
-     console.log(results[0].status, errors.length > 0, errors.every((one) => one instanceof OverloadedError), query.length)
+     console.log((await first).length, errors.length > 0, errors.every((one) => one instanceof OverloadedError), query.length)
      console.log(error.limit, error.actual > error.limit, error.unit, /embedStream/.test(error.message))
      console.log(model.stats().refused === errors.length, model.stats().queuedCalls, (await model.embed(texts)).length)`,
     { env: { SIMILE_QUEUE_MB: '1' } },
   )
   t.is(stderr, '')
-  t.is(stdout, 'fulfilled true true 1\n1048576 true bytes true\ntrue 0 1500\n')
+  t.is(stdout, '4000 true true 1\n1048576 true bytes true\ntrue 0 4000\n')
   t.is(status, 0)
 })
 
@@ -81,6 +83,7 @@ test('maxWait: a call that is not begun in time is refused, one that is begun is
   const model = await TextEmbedding.load(FOLDER)
   // Many turns of the dispatcher, all before the calls that follow.
   const busy = model.embed(Array(20_000).fill('the dog and the fox and the world '.repeat(8)))
+  while (model.stats().queuedCalls === 0) await setImmediate()
   const patient = model.embed(['hello'], { maxWait: 600_000 })
   const error = await t.throwsAsync(model.embed(['hello'], { maxWait: 1 }), { instanceOf: OverloadedError })
   t.like(error, { code: 'Overloaded', limit: 1, unit: 'ms', option: 'maxWait' })

@@ -17,6 +17,8 @@
 //! - A panic in a loader, tokenizer or kernel is the failure of its own call; batch-mates are tried once more.
 //! - A cancelled call ends at once. Its texts leave the queue, and a micro-batch that nobody needs stops at its next
 //!   layer.
+//! - What waits is bounded: a call over the limit of its lane is refused at once. Queries go first, and leave bulk work a
+//!   tenth of the computing.
 //! - A vector does not depend on its batch-mates, on priority or on the number of threads.
 //! - Nothing keeps the process from exiting, and nothing has to be shut down.
 //!

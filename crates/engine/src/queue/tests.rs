@@ -240,6 +240,7 @@ fn shares(interactive: u64, bulk: u64, within: bool, turns: usize) -> (u64, u64)
         let work = batch.shares[0].piece.work;
         if batch.priority == Priority::Interactive {
             of_interactive += work;
+            assert!(of_interactive <= 200 * (of_bulk + bulk), "{interactive} against {bulk}: bulk starves");
             continue;
         }
         of_bulk += work;
@@ -250,6 +251,7 @@ fn shares(interactive: u64, bulk: u64, within: bool, turns: usize) -> (u64, u64)
         refill(&mut queue, Priority::Interactive, interactive);
         while let Some(Step::Encode(batch)) = queue.next_interactive(1) {
             of_interactive += batch.shares[0].piece.work;
+            assert!(of_interactive <= 200 * of_bulk, "{interactive} within {bulk}: bulk starves");
             refill(&mut queue, Priority::Interactive, interactive);
         }
     }
