@@ -58,7 +58,8 @@ fn models() -> &'static [Arc<LoadedModel>] {
     static MODELS: OnceLock<Vec<Arc<LoadedModel>>> = OnceLock::new();
     MODELS.get_or_init(|| {
         let load = |name: &str, truncate, limit| {
-            let descriptor = DescriptorOverrides { matryoshka: Some(Matryoshka::Any), ..DescriptorOverrides::default() };
+            let descriptor =
+                DescriptorOverrides { matryoshka: Some(Matryoshka::Any), ..DescriptorOverrides::default() };
             let request = LoadRequest {
                 model: ModelRequest::new(tiny(name).to_str().unwrap()),
                 max_length: Some(limit),
@@ -90,8 +91,7 @@ fn alone(model: usize, role: Role, text: &str, dimensions: usize) -> Alone {
     type Known = HashMap<(usize, u8, String, usize), Alone>;
     static KNOWN: Mutex<Option<(Known, ThreadPool, Scratch)>> = Mutex::new(None);
     let mut known = KNOWN.lock().unwrap();
-    let (known, pool, scratch) =
-        known.get_or_insert_with(|| (HashMap::new(), ThreadPool::new(1), Scratch::new()));
+    let (known, pool, scratch) = known.get_or_insert_with(|| (HashMap::new(), ThreadPool::new(1), Scratch::new()));
     if known.len() > 20_000 {
         known.clear();
     }
