@@ -58,7 +58,8 @@ fn models() -> &'static [Arc<LoadedModel>] {
     static MODELS: OnceLock<Vec<Arc<LoadedModel>>> = OnceLock::new();
     MODELS.get_or_init(|| {
         let load = |name: &str, truncate, limit| {
-            let descriptor = DescriptorOverrides { matryoshka: Some(Matryoshka::Any), ..DescriptorOverrides::default() };
+            let descriptor =
+                DescriptorOverrides { matryoshka: Some(Matryoshka::Any), ..DescriptorOverrides::default() };
             let request = LoadRequest {
                 model: ModelRequest::new(tiny(name).to_str().unwrap()),
                 max_length: Some(limit),
@@ -90,8 +91,7 @@ fn alone(model: usize, role: Role, text: &str, dimensions: usize) -> Alone {
     type Known = HashMap<(usize, u8, String, usize), Alone>;
     static KNOWN: Mutex<Option<(Known, ThreadPool, Scratch)>> = Mutex::new(None);
     let mut known = KNOWN.lock().unwrap();
-    let (known, pool, scratch) =
-        known.get_or_insert_with(|| (HashMap::new(), ThreadPool::new(1), Scratch::new()));
+    let (known, pool, scratch) = known.get_or_insert_with(|| (HashMap::new(), ThreadPool::new(1), Scratch::new()));
     if known.len() > 20_000 {
         known.clear();
     }
@@ -155,7 +155,8 @@ fn submit(engine: &Engine, input: &mut Input<'_>) -> Call {
         let dimensions = if flags & 16 == 0 { None } else { Some(usize::from(input.byte())) };
         let batch_size = if flags & 32 == 0 { None } else { Some(usize::from(input.byte() & 7)) };
         invalid = dimensions.is_some_and(|some| some == 0 || some > native) || batch_size == Some(0);
-        let job = EmbedJob { texts: texts.clone(), role, instruction: None, dimensions, batch_size, priority };
+        let job =
+            EmbedJob { texts: texts.clone(), role, instruction: None, dimensions, batch_size, priority, max_wait: None };
         engine.embed(subject, statistics, job, &cancels, move |result| done(result.map(Output::Vectors)));
     } else {
         let job = CountJob { texts: texts.clone(), role, instruction: None, priority };

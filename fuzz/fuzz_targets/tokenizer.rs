@@ -56,7 +56,11 @@ fuzz_target!(|data: &[u8]| {
     let Some((&[which, repeats], text)) = data.split_first_chunk::<2>() else { return };
     let subjects = subjects();
     // Half of the time the last one, which is the real one where there is one.
-    let subject = if which & 1 == 0 { subjects.last().unwrap() } else { &subjects[usize::from(which >> 1 & 31) % subjects.len()] };
+    let subject = if which & 1 == 0 {
+        subjects.last().unwrap()
+    } else {
+        &subjects[usize::from(which >> 1 & 31) % subjects.len()]
+    };
     let text = String::from_utf8_lossy(text);
     // Few are made a little longer than the 64 KiB of a slice: each takes a second.
     let repeats = if repeats == 255 { 70_000 / text.len().max(1) } else { 0 };
@@ -66,7 +70,9 @@ fuzz_target!(|data: &[u8]| {
     let full = full.get_ids();
     let body = &full[1..full.len() - 1];
     let limit = LIMITS[usize::from(which >> 6)];
-    for (limit, policy, model) in subject.models.iter().filter(|(of_model, ..)| *of_model == limit).take(if repeats > 0 { 1 } else { 3 }) {
+    for (limit, policy, model) in
+        subject.models.iter().filter(|(of_model, ..)| *of_model == limit).take(if repeats > 0 { 1 } else { 3 })
+    {
         let got = model.tokenize(Role::Generic, None, &text);
         if full.len() <= *limit {
             let got = got.unwrap();

@@ -93,8 +93,8 @@ pub fn write_checkpoint(folder: &Path, tokenizer: &Path) {
             (name, shape, bytes)
         })
         .collect();
-    let views = tensors
-        .iter()
-        .map(|(name, shape, bytes)| (name.clone(), TensorView::new(Dtype::F32, shape.clone(), bytes).expect("a tensor")));
+    let views = tensors.iter().map(|(name, shape, bytes)| {
+        (name.clone(), TensorView::new(Dtype::F32, shape.clone(), bytes).expect("a tensor"))
+    });
     safetensors::serialize_to_file(views, None, &folder.join("model.safetensors")).expect("a writable folder");
 }

@@ -62,7 +62,7 @@ impl<'a> Tensor<'a> {
         Ok(TensorReader { tensor: self, stored: self.stored()?, next: 0, buffer: Vec::new(), used: 0 })
     }
 
-    /// All elements, widened, into `out`.
+    /// Widens the first `out.len()` elements into `out`.
     ///
     /// # Errors
     /// As [`reader`](Self::reader) and [`TensorReader::read`].
