@@ -22,6 +22,7 @@ import { ModelNotLoadedError } from './errors'
 import type { ModelOptions } from './model_options'
 import { modelPackageFolders } from './model_packages'
 import {
+  type NativeFailure,
   type NativeLoadRequest,
   type NativeModel,
   type NativeModelInfo,
@@ -68,9 +69,9 @@ export class ModelHandle {
   }
 
   /**
-   * Opens the model, or waits for who opens it already. An abort rejects at once. What the load has
-   * begun is finished, for the service's next call; a caller who was alone with it lets go of the model,
-   * so its memory is free when the load ends.
+   * Opens the model, or waits for who opens it already. An abort rejects at once. A service's load runs on,
+   * for its next call; a caller who was alone with it lets go of the model, which stops a download (what was
+   * received is kept) and frees the memory of what cannot be stopped when that ends.
    */
   async load(signal: AbortSignal | undefined, owner: LoadOwner): Promise<NativeModelInfo> {
     throwIfAborted(signal)
@@ -78,11 +79,10 @@ export class ModelHandle {
     const cancel = new (native().NativeCancel)()
     return abortable(
       signal,
-      () => this.#counted(async () => settled(await model.load(cancel), this.model)),
+      () => this.#counted(async () => this.#settled(model, await model.load(cancel))),
       () => {
-        if (owner === 'service') return
         cancel.cancel()
-        model.dispose()
+        if (owner === 'caller') model.dispose()
       },
     )
   }
@@ -130,7 +130,7 @@ export class ModelHandle {
     const work = async () => {
       const batch = new NativeTextBatch()
       await pushTexts(batch, texts, signal)
-      const result = settled(await model.embed(batch, this.#nativeOptions(call), cancel), this.model)
+      const result = this.#settled(model, await model.embed(batch, this.#nativeOptions(call), cancel))
       const columns = { total: result.tokensTotal, embedded: result.tokensEmbedded }
       const facts = factsOf(columns, result.dimensions, result.contractId)
       const count = countOf(texts)
@@ -155,7 +155,7 @@ export class ModelHandle {
     const work = async () => {
       const batch = new NativeTextBatch()
       await pushTexts(batch, texts, signal)
-      return settled(await model.tokenCounts(batch, role, instruction, cancel), this.model)
+      return this.#settled(model, await model.tokenCounts(batch, role, instruction, cancel))
     }
     return abortable(
       signal,
@@ -179,13 +179,36 @@ export class ModelHandle {
       throw new ModelNotLoadedError(`${this.model} was disposed; load it again to use it`, { model: this.model })
     }
     if (this.#native === undefined) {
-      const { batchSize: _, ...options } = this.#options
+      const { batchSize: _, onProgress, ...options } = this.#options
       const packages = modelPackageFolders(this.model)
+      const environment = { ...process.env }
       // Checked options have the addon's shapes: lists where one value or a list may be given.
-      const request = { model: this.model, packages, ...options } as NativeLoadRequest
-      this.#native = new (native().NativeModel)(request)
+      const request = { model: this.model, packages, environment, ...options } as NativeLoadRequest
+      const { NativeModel } = native()
+      this.#native = onProgress ? new NativeModel(request, () => this.#reportProgress()) : new NativeModel(request)
     }
     return this.#native
+  }
+
+  /** A result of the addon. Whoever waited for a download hears of its end before of this. */
+  #settled<T extends object>(model: NativeModel, value: T | NativeFailure): T {
+    this.#reportProgress(model)
+    return settled(value, this.model)
+  }
+
+  #reportProgress(model = this.#native): void {
+    const { onProgress } = this.#options
+    if (!onProgress || !model) return
+    for (const progress of model.takeProgress()) {
+      try {
+        onProgress(progress)
+      } catch (error) {
+        // The load is not to blame, and a promise that nobody asked about would hide it.
+        process.nextTick(() => {
+          throw error
+        })
+      }
+    }
   }
 
   #nativeOptions({ role, priority, instruction, dimensions, batchSize = this.#options.batchSize }: EmbedCall) {

@@ -141,3 +141,6 @@ impl Asked<'_> {
         Fault::Final(error)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -78,7 +78,17 @@ pub fn obtain(
     report: &mut dyn FnMut(Progress),
 ) -> Result<ModelFiles, HubError> {
     let (missing, cache) = match find(request) {
-        Ok(files) => return Ok(files),
+        Ok(files)
+            if files.source != Source::Cache || settings.offline().is_some() || has_safetensors(&files.folder) =>
+        {
+            return Ok(files);
+        }
+        // Filled by somebody who takes other formats: the hub may have ours, or says that it has not.
+        Ok(files) => {
+            let cache = files.folder.ancestors().nth(3).unwrap_or(&files.folder).to_path_buf();
+            let problem = "it has no safetensors weights".to_owned();
+            (HubError::Incomplete { folder: files.folder, problem, advice: DOWNLOAD_AGAIN }, cache)
+        }
         Err(Missing::Final(error)) => return Err(error),
         Err(Missing::FromCache { error, cache }) => (error, cache),
     };
@@ -232,6 +242,12 @@ fn check_whole(folder: &Path, advice: &'static str) -> Result<(), HubError> {
         return Err(missing("weights (model.safetensors)", &WEIGHTS));
     }
     Ok(())
+}
+
+fn has_safetensors(snapshot: &Path) -> bool {
+    let mut names = Vec::new();
+    list(snapshot, snapshot, 2, &mut names);
+    names.iter().any(|name| name.ends_with("model.safetensors") || name.ends_with("model.safetensors.index.json"))
 }
 
 /// Checks what a cache can lack that has a configuration and weights, because it was filled by somebody who needed only

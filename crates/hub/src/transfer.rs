@@ -8,7 +8,7 @@
 //! Cost: the content is hashed as it comes, and what is there already is read once. Memory is one buffer.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 
 use sha1::Sha1;
 use sha2::{Digest, Sha256};
@@ -87,13 +87,9 @@ impl Transfer<'_> {
     ) -> Result<(), Fault> {
         let path = self.store.partial(file);
         let failed = |source| Fault::Final(write(&path, source));
-        // Never truncated: see the store about locks.
-        let partial = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
-        let mut partial = partial.map_err(failed)?;
-        let here = partial.metadata().map_err(failed)?.len();
         let mut sink = Sink::new(file);
-        if resume && here <= file.size {
-            self.read_again(&mut partial, here, &mut sink).map_err(failed)?;
+        if resume {
+            self.read_again(file, &mut sink).map_err(failed)?;
         }
         meter.at(sink.length);
 
@@ -102,8 +98,7 @@ impl Transfer<'_> {
             if sink.length > 0 && !continues(&response, sink.length, file.size) {
                 if response.status() == StatusCode::PARTIAL_CONTENT {
                     // Another part than the one asked for: of no use to anybody.
-                    let url = url.to_owned();
-                    return Err(self.wrong(file, &url, "it sent another part of it than was asked for"));
+                    return Err(self.wrong(file, url, "it is another part than was asked for"));
                 }
                 sink = Sink::new(file);
             }
@@ -113,6 +108,9 @@ impl Transfer<'_> {
                 let start = start_of(&mut response);
                 return Err(self.wrong(file, url, &other_content(&start, sink.length + announced, file.size)));
             }
+            // Not truncated, since without locks somebody else may be writing the same bytes at the same places.
+            let partial = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
+            let mut partial = partial.map_err(failed)?;
             partial.seek(SeekFrom::Start(sink.length)).map_err(failed)?;
             let mut body = response.into_body().into_reader();
             let mut buffer = vec![0; BUFFER];
@@ -138,8 +136,6 @@ impl Transfer<'_> {
                 return Err(Fault::Passing { url: url.to_owned(), problem });
             }
         }
-        // A longer partial file than this was of another content, which the hash has not seen.
-        partial.set_len(file.size).map_err(failed)?;
         let pointer = is_lfs_pointer(&sink.start);
         let actual = sink.hash();
         if actual != file.etag.name() {
@@ -148,14 +144,21 @@ impl Transfer<'_> {
         if pointer {
             return Err(self.wrong(file, url, POINTER));
         }
-        // A blob has its name for ever, so it must outlive a power cut right after the rename.
-        partial.sync_all().map_err(failed)
+        // Whatever is beyond was not hashed. And a blob keeps its name for ever, so its content must be on the disk before.
+        let partial = OpenOptions::new().write(true).create(true).truncate(false).open(&path).map_err(failed)?;
+        partial.set_len(file.size).and_then(|()| partial.sync_all()).map_err(failed)
     }
 
-    /// Hashes what an earlier try left.
-    fn read_again(&self, partial: &mut File, length: u64, sink: &mut Sink) -> std::io::Result<()> {
+    /// Hashes what an earlier try left. One that is longer than the file is no part of it.
+    fn read_again(&self, file: &RemoteFile, sink: &mut Sink) -> io::Result<()> {
+        let mut partial = match File::open(self.store.partial(file)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            partial => partial?,
+        };
+        if partial.metadata()?.len() > file.size {
+            return Ok(());
+        }
         let mut buffer = vec![0; BUFFER];
-        let mut partial = partial.take(length);
         while !self.stop.is_stopped() {
             match partial.read(&mut buffer)? {
                 0 => break,
@@ -169,8 +172,8 @@ impl Transfer<'_> {
     fn wrong(&self, file: &RemoteFile, url: &str, problem: &str) -> Fault {
         let path = self.store.partial(file);
         match fs::remove_file(&path) {
-            Err(source) => write(&path, source).into(),
-            Ok(()) => HubError::WrongContent { url: url.to_owned(), problem: problem.to_owned() }.into(),
+            Err(source) if source.kind() != io::ErrorKind::NotFound => write(&path, source).into(),
+            _ => HubError::WrongContent { url: url.to_owned(), problem: problem.to_owned() }.into(),
         }
     }
 }
