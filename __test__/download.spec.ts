@@ -148,6 +148,16 @@ test('a service downloads at its first request, once for all who ask', async (t)
   t.is(events.at(-1)?.loaded, events.at(-1)?.total)
 })
 
+test('two loads at once transfer once', async (t) => {
+  const { hub, options } = await place(t)
+  const models = await Promise.all([TextEmbedding.load(ID, options), TextEmbedding.load(ID, options)])
+  t.deepEqual(
+    models.map(({ dimensions }) => dimensions),
+    [32, 32],
+  )
+  t.deepEqual(hub.fetched.sort(), MODEL_FILES)
+})
+
 test('progress: at 0 first, whole last, never backwards, before the load resolves', async (t) => {
   const { hub, options } = await place(
     t,
@@ -353,6 +363,19 @@ const ROWS: Row[] = [
     what: 'a listing of something else',
     fault: listing(({ response }) => response.end('{"models": []}')),
     parts: ['did not answer as a hub', '{"models": []}'],
+  },
+  {
+    what: 'another commit than the one asked for',
+    options: { revision: 'f'.repeat(40) },
+    fault: listing(({ response, body }) => response.end(body)),
+    parts: ['f'.repeat(40), COMMIT],
+  },
+  {
+    what: 'refused by the storage that the hub leads to',
+    fault: weights(({ request, response }) =>
+      response.writeHead(302, { Location: `http://localhost:${request.socket.localPort}/storage` }).end(),
+    ),
+    parts: ['http://localhost', '/storage'],
   },
   {
     what: 'a wrong size',

@@ -9,7 +9,7 @@ use std::io::Read;
 use std::path::Path;
 
 use crate::HubError;
-use crate::cache::{CachedModel, DEFAULT_REVISION};
+use crate::cache::{CachedModel, DEFAULT_REVISION, is_commit};
 use crate::http::{Fault, Http, Patience, Refusal, Retries, not_a_hub, segment};
 use crate::listing::Listing;
 use crate::progress::{Meter, Progress};
@@ -104,7 +104,11 @@ impl Asked<'_> {
                 Err(fault) => retries.pause(self.explain(fault, Wanted::Listing))?,
             }
         };
-        Listing::parse(&body).map_err(|problem| not_a_hub(shown, &problem))
+        let listing = Listing::parse(&body).map_err(|problem| not_a_hub(shown, &problem))?;
+        if is_commit(revision) && listing.commit != *revision {
+            return Err(not_a_hub(shown, &format!("it lists the commit {}", listing.commit)));
+        }
+        Ok(listing)
     }
 
     /// What a refusal means for this model.
@@ -113,7 +117,10 @@ impl Asked<'_> {
     /// both for a private repository and for one that does not exist, so that nobody learns which.
     fn explain(&self, fault: Fault, wanted: Wanted) -> Fault {
         let Fault::Refused(refusal) = fault else { return fault };
-        let Refusal { status, code, said, url, token } = &refusal;
+        if !refusal.of_hub {
+            return Fault::Refused(refusal);
+        }
+        let Refusal { status, code, said, url, token, .. } = &refusal;
         let (status, token) = (*status, *token);
         let (id, endpoint) = (self.id.to_owned(), self.http.endpoint().to_owned());
         let not_there = || HubError::NotOnHub { id: id.clone(), endpoint: endpoint.clone(), status, token };

@@ -186,7 +186,7 @@ impl<'a> Http<'a> {
             if from > 0 {
                 request = request.header(header::RANGE, format!("bytes={from}-"));
             }
-            let response = request.call().map_err(|error| self.failed(error, &shown, &target.1))?;
+            let response = request.call().map_err(|error| self.failed(error, &shown, &target))?;
             match response.status() {
                 StatusCode::OK | StatusCode::PARTIAL_CONTENT => return Ok(response),
                 status if status.is_redirection() && status != StatusCode::NOT_MODIFIED => {
@@ -210,8 +210,7 @@ impl<'a> Http<'a> {
 
     /// What a read of an answer's body ran into.
     pub(crate) fn broken(&self, error: std::io::Error, url: &str) -> Fault {
-        let host = url.parse().ok().as_ref().and_then(origin).map(|origin| origin.1).unwrap_or_default();
-        self.failed(ureq::Error::from(error), url, &host)
+        self.failed(ureq::Error::from(error), url, &self.origin)
     }
 
     /// The agent for a place, with its proxy.
@@ -257,12 +256,17 @@ impl<'a> Http<'a> {
     }
 
     /// A connection that failed, before or within an answer.
-    fn failed(&self, error: ureq::Error, url: &str, host: &str) -> Fault {
+    fn failed(&self, error: ureq::Error, url: &str, target: &Origin) -> Fault {
         use ureq::{Error, Timeout};
         if self.stop.is_stopped() {
             return Fault::Final(HubError::Stopped);
         }
-        let unreachable = |problem: String| Fault::Unreachable { host: host.to_owned(), problem };
+        let (scheme, host, _) = target;
+        let proxy = self.settings.proxy(scheme, host).map(|(name, _)| format!(" (through the proxy of {name})"));
+        let unreachable = |problem: String| Fault::Unreachable {
+            host: host.to_owned(),
+            problem: problem + proxy.as_deref().unwrap_or_default(),
+        };
         let passing = |problem: String| Fault::Passing { url: url.to_owned(), problem };
         let seconds = |time: Duration| time.as_secs_f64();
         match error {
@@ -303,7 +307,7 @@ impl<'a> Http<'a> {
     fn untrusted(&self, problem: &str, host: &str) -> Fault {
         let problem = format!(
             "no secure connection ({}). If a proxy of your company looks into connections, its certificate must be in the \
-             system's store, or in a file that SSL_CERT_FILE names",
+             system's store, or in a file that SSL_CERT_FILE names; a container may lack the package ca-certificates",
             shorten(problem)
         );
         HubError::Unreachable { host: host.to_owned(), problem }.into()
@@ -325,7 +329,7 @@ impl<'a> Http<'a> {
         });
         let said = said.as_deref().map(str::trim).filter(|said| !said.is_empty()).map(shorten);
         let token = at_hub && self.token.is_some();
-        Fault::Refused(Refusal { status: status.as_u16(), code, said, url, token })
+        Fault::Refused(Refusal { status: status.as_u16(), code, said, url, of_hub: at_hub, token })
     }
 }
 
@@ -337,6 +341,8 @@ pub(crate) struct Refusal {
     /// Its words, shortened.
     pub(crate) said: Option<String>,
     pub(crate) url: String,
+    /// Whether it is of the hub itself, and not of where that led.
+    pub(crate) of_hub: bool,
     /// Whether it was sent the token.
     pub(crate) token: bool,
 }

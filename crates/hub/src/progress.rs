@@ -50,9 +50,10 @@ impl<'a> Meter<'a> {
         };
     }
 
-    /// So many bytes of the file are here.
+    /// So many bytes of the file are here. A try that starts from the beginning is not seen until it gets further than
+    /// the last one: what was reported is never taken back.
     pub(crate) fn at(&mut self, bytes: u64) {
-        self.now.file_loaded = bytes.min(self.now.file_total);
+        self.now.file_loaded = bytes.min(self.now.file_total).max(self.now.file_loaded);
         self.now.loaded = self.before + self.now.file_loaded;
         let due = self.reported.is_none_or(|reported| reported.elapsed() >= INTERVAL);
         // The end is `finish`'s to report: a report of all bytes is the last one.
@@ -87,6 +88,7 @@ mod tests {
         meter.at(10);
         meter.begin("model.safetensors", 1000);
         (0..=1000).for_each(|bytes| meter.at(bytes));
+        meter.at(0);
         meter.finish();
         assert_eq!(reports.first(), Some(&("config.json".to_owned(), 0, 1010, 0, 10)));
         assert_eq!(reports.last(), Some(&("model.safetensors".to_owned(), 1010, 1010, 1000, 1000)));

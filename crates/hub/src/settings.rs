@@ -16,8 +16,8 @@ use crate::cache_dir::expand;
 /// Where models come from unless something else is said.
 pub const DEFAULT_ENDPOINT: &str = "https://huggingface.co";
 
-/// What a caller says, which beats the environment.
-#[derive(Clone, Debug, Default)]
+/// What a caller says, which beats the environment. Not to be printed: it holds a secret.
+#[derive(Clone, Default)]
 pub struct HubOptions {
     /// Base URL of the hub.
     pub endpoint: Option<String>,
@@ -32,21 +32,21 @@ pub struct HubOptions {
 pub struct HubSettings {
     /// As it was given, with the name of the option or variable.
     endpoint: Option<(&'static str, String)>,
-    token: Option<(&'static str, Token)>,
+    token: Option<(&'static str, Secret)>,
     /// Where a token may be, when none was given.
     token_file: Option<PathBuf>,
     /// What says to stay offline.
     offline: Option<&'static str>,
-    https_proxy: Option<(&'static str, Token)>,
-    http_proxy: Option<(&'static str, Token)>,
+    https_proxy: Option<(&'static str, Secret)>,
+    http_proxy: Option<(&'static str, Secret)>,
     no_proxy: String,
 }
 
-/// A secret: it is never shown.
+/// A token, or a proxy that may have a password in it: never shown.
 #[derive(Clone)]
-struct Token(String);
+struct Secret(String);
 
-impl fmt::Debug for Token {
+impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("(secret)")
     }
@@ -59,7 +59,7 @@ impl HubSettings {
             let value = lookup(name)?.trim().to_owned();
             (!value.is_empty()).then_some((name, value))
         };
-        let secret = |found: Option<(&'static str, String)>| found.map(|(name, value)| (name, Token(value)));
+        let secret = |found: Option<(&'static str, String)>| found.map(|(name, value)| (name, Secret(value)));
         let is_on = |name: &'static str| set(name).is_some_and(|(_, value)| is_true(&value));
 
         let offline = match options.offline {
@@ -67,7 +67,7 @@ impl HubSettings {
             Some(false) => None,
             None => ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"].into_iter().find(|name| is_on(name)),
         };
-        let given = options.token.map(|token| ("the option token", Token(token.trim().to_owned())));
+        let given = options.token.map(|token| ("the option token", Secret(token.trim().to_owned())));
         let implicit = !is_on("HF_HUB_DISABLE_IMPLICIT_TOKEN");
         let token = given
             .or_else(|| implicit.then(|| secret(set("HF_TOKEN").or_else(|| set("HUGGING_FACE_HUB_TOKEN")))).flatten());
@@ -124,7 +124,7 @@ impl HubSettings {
     /// cannot be read.
     pub(crate) fn token(&self) -> Result<Option<(String, String)>, HubError> {
         let found = match (&self.token, &self.token_file) {
-            (Some((name, Token(token))), _) => Some((token.clone(), (*name).to_owned())),
+            (Some((name, Secret(token))), _) => Some((token.clone(), (*name).to_owned())),
             (None, Some(path)) => match fs::read_to_string(path) {
                 Ok(token) => Some((token.trim().to_owned(), path.display().to_string())),
                 Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => None,
@@ -143,7 +143,7 @@ impl HubSettings {
     /// The proxy for a URL's scheme and host: its URL and the variable that names it.
     pub(crate) fn proxy(&self, scheme: &str, host: &str) -> Option<(&'static str, &str)> {
         let proxy = if scheme == "https" { &self.https_proxy } else { &self.http_proxy };
-        let (name, Token(url)) = proxy.as_ref()?;
+        let (name, Secret(url)) = proxy.as_ref()?;
         (!is_exempt(&self.no_proxy, host)).then_some((name, url))
     }
 }

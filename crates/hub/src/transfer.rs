@@ -25,7 +25,7 @@ use crate::store::{Store, write};
 
 /// Bytes that are read at once: between two, a stop is noticed.
 const BUFFER: usize = 1 << 16;
-/// A connection that brought so much before it failed is one that works: its failure does not count as one in a row.
+/// A try that came so much further before it failed is one that works: its failure does not count as one in a row.
 const PROGRESS: u64 = 1 << 20;
 
 /// Brings the files of one repository.
@@ -55,14 +55,16 @@ impl Transfer<'_> {
         // Whoever had the lock may have finished.
         if !self.store.has(file)? {
             let mut retries = Retries::new(self.patience, self.stop);
-            let mut resume = true;
+            let (mut resume, mut furthest) = (true, 0);
             loop {
-                let mut received = 0;
-                match self.attempt(file, url, resume, meter, &mut received) {
+                let mut reached = 0;
+                match self.attempt(file, url, resume, meter, &mut reached) {
                     Ok(()) => break,
                     Err(Fault::Refused(refusal)) if refusal.status == 416 && resume => resume = false,
                     Err(fault) => {
-                        if received >= PROGRESS {
+                        // Measured from the furthest point: who starts from the beginning each time gets nowhere.
+                        if reached >= furthest + PROGRESS {
+                            furthest = reached;
                             retries.progress();
                         }
                         retries.pause(explain(fault))?;
@@ -76,14 +78,14 @@ impl Transfer<'_> {
         Ok(())
     }
 
-    /// One request at most. `received` counts the bytes that it brought.
+    /// One request at most. `reached` is set to the bytes of the file that are here.
     fn attempt(
         &self,
         file: &RemoteFile,
         url: &str,
         resume: bool,
         meter: &mut Meter<'_>,
-        received: &mut u64,
+        reached: &mut u64,
     ) -> Result<(), Fault> {
         let path = self.store.partial(file);
         let failed = |source| Fault::Final(write(&path, source));
@@ -128,7 +130,7 @@ impl Transfer<'_> {
                 }
                 partial.write_all(&buffer[..read]).map_err(failed)?;
                 sink.take(&buffer[..read]);
-                *received += read as u64;
+                *reached = sink.length;
                 meter.at(sink.length);
             }
             if sink.length < file.size {
@@ -151,13 +153,15 @@ impl Transfer<'_> {
 
     /// Hashes what an earlier try left. One that is longer than the file is no part of it.
     fn read_again(&self, file: &RemoteFile, sink: &mut Sink) -> io::Result<()> {
-        let mut partial = match File::open(self.store.partial(file)) {
+        let partial = match File::open(self.store.partial(file)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             partial => partial?,
         };
-        if partial.metadata()?.len() > file.size {
+        let length = partial.metadata()?.len();
+        if length > file.size {
             return Ok(());
         }
+        let mut partial = partial.take(length);
         let mut buffer = vec![0; BUFFER];
         while !self.stop.is_stopped() {
             match partial.read(&mut buffer)? {

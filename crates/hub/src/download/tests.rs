@@ -294,3 +294,45 @@ fn how_long_a_busy_hub_is_waited_for() {
         }
     }
 }
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_full_disk_is_said_and_asks_for_room() {
+    let dir = tempfile::tempdir().unwrap();
+    let hub = hub(Box::new(|stream| serve(stream, WEIGHTS)));
+    fs::create_dir_all(blobs(dir.path())).unwrap();
+    let partial = blobs(dir.path()).join(format!("{}.incomplete", git_id(WEIGHTS)));
+    std::os::unix::fs::symlink("/dev/full", partial).unwrap();
+    let error = get(&hub, dir.path(), &rules(), &Stop::default()).unwrap_err();
+    assert!(matches!(error, HubError::Write { .. }), "{error:?}");
+    assert!(error.to_string().contains("Make room"), "{error}");
+    assert!(found(dir.path()).is_err());
+}
+
+#[test]
+fn a_server_that_starts_anew_each_time_is_not_tried_for_ever() {
+    const SIZE: usize = 3 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let hub = hub(Box::new(|stream| serve(stream, WEIGHTS)));
+    let patience = rules().patience;
+    let (stop, settings) = (Stop::default(), settings(&hub));
+    let cached = CachedModel::new(dir.path(), ID).unwrap();
+    let store = Store::new(dir.path(), &cached, true);
+    let large = crate::listing::RemoteFile {
+        name: "large".to_owned(),
+        size: SIZE as u64,
+        etag: crate::listing::Etag::Git(git_id("")),
+    };
+    let cutting = self::hub(Box::new(|stream| {
+        head(stream, SIZE);
+        let _ = stream.write_all(&vec![0; SIZE / 2]);
+    }));
+    let http = Http::new(&settings, &patience, &stop).unwrap();
+    let transfer = Transfer { http: &http, store: &store, patience: &patience, stop: &stop };
+    let mut report = |_: Progress| {};
+    let url = format!("{}/model.safetensors", cutting.url);
+    let outcome = transfer.fetch(&large, &url, &mut Meter::new(ID, SIZE as u64, &mut report), &|fault| fault);
+    assert!(matches!(outcome, Err(HubError::Interrupted { .. })), "{outcome:?}");
+    // The first came further than nothing was, the second not further than the first: two in a row are as many as allowed.
+    assert_eq!(cutting.asked.load(Ordering::SeqCst), 2);
+}
