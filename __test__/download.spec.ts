@@ -17,7 +17,7 @@ import test, { type ExecutionContext } from 'ava'
 import { type DownloadProgress, EmbedError, NativeEmbeddingService, TextEmbedding } from 'simile'
 import { runModule } from './helpers/child.ts'
 import { type Asked, COMMIT, cutAfter, etag, type Fault, Hub, ID, refuse, WEIGHTS } from './helpers/hub.ts'
-import { tiny } from './helpers/models.ts'
+import { ROOT, tiny } from './helpers/models.ts'
 import { bytes } from './helpers/vectors.ts'
 
 const scratch = mkdtempSync(join(tmpdir(), 'simile-download-'))
@@ -561,6 +561,26 @@ test('a proxy of the environment is asked, unless NO_PROXY names the host', asyn
   t.true(proxied.every((target) => target === hub.url.slice('http://'.length)) && proxied.length > 0)
   const direct = await runModule(source, { env: { ...env, NO_PROXY: 'localhost, 127.0.0.1' } })
   t.is(direct.stdout, '32\n', direct.stderr)
+})
+
+test('https: a certificate of the system is trusted, another is not', async (t) => {
+  const [cert, key] = ['cert.pem', 'key.pem'].map((name) => join(ROOT, '__test__/fixtures/tls', name)) as [
+    string,
+    string,
+  ]
+  const hub = await Hub.start({ tls: { cert: readFileSync(cert), key: readFileSync(key) } })
+  t.teardown(() => hub.stop())
+  const options = { cacheDir: mkdtempSync(join(scratch, 'cache-')), endpoint: hub.url, offline: false }
+  const source = `import { TextEmbedding } from 'simile'
+    await TextEmbedding.load('${ID}', ${JSON.stringify(options)}).then(
+      (model) => console.log(model.dimensions), (error) => console.log(error.code, error.message))`
+  const untrusted = await runModule(source)
+  t.regex(untrusted.stdout, /^ModelInitialization .*127\.0\.0\.1.*secure connection.*SSL_CERT_FILE/s, untrusted.stderr)
+  t.deepEqual(hub.seen, [])
+  // Where the system's store is not a file, a test has no way to add to it.
+  if (process.platform !== 'linux') return
+  const trusted = await runModule(source, { env: { SSL_CERT_FILE: cert } })
+  t.is(trusted.stdout, '32\n', trusted.stderr)
 })
 
 test('options are checked at once, and a secret is not repeated', async (t) => {

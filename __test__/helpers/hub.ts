@@ -4,6 +4,7 @@ import { createHash } from 'node:crypto'
 import { once } from 'node:events'
 import { readdirSync, readFileSync } from 'node:fs'
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
+import { createServer as createSecureServer } from 'node:https'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { tiny } from './models.ts'
@@ -39,6 +40,8 @@ export interface HubOptions {
   /** Files by name. Default: those of a toy checkpoint, beside weights in formats that nobody should fetch. */
   files?: Map<string, Buffer>
   fault?: Fault
+  /** Certificate and key, for https. */
+  tls?: { cert: Buffer; key: Buffer }
 }
 
 /** The files of a toy checkpoint. */
@@ -88,9 +91,9 @@ export class Hub {
   fault: Fault | undefined
   readonly #server: Server
 
-  private constructor(server: Server, { files, fault }: HubOptions) {
+  private constructor(server: Server, { files, fault, tls }: HubOptions) {
     this.#server = server
-    this.url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+    this.url = `${tls ? 'https' : 'http'}://127.0.0.1:${(server.address() as AddressInfo).port}`
     this.fault = fault
     this.files =
       files ??
@@ -107,7 +110,7 @@ export class Hub {
   }
 
   static async start(options: HubOptions = {}): Promise<Hub> {
-    const server = createServer()
+    const server = options.tls ? createSecureServer(options.tls) : createServer()
     server.listen(0, '127.0.0.1')
     await once(server, 'listening')
     return new Hub(server, options)
