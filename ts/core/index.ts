@@ -31,7 +31,15 @@ export {
   UnsupportedModelError,
   WrongModelLoadedError,
 } from './errors'
-export type { DescriptorOverrides, Device, ModelOptions, Pooling, Precision, Truncate } from './model_options'
+export type {
+  DescriptorOverrides,
+  Device,
+  DownloadProgress,
+  ModelOptions,
+  Pooling,
+  Precision,
+  Truncate,
+} from './model_options'
 export {
   DEFAULT_MODEL,
   describeModel,

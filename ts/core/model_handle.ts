@@ -25,6 +25,7 @@ import {
   type NativeCancel,
   type NativeChunkOptions,
   type NativeChunks,
+  type NativeFailure,
   type NativeLoadRequest,
   type NativeModel,
   type NativeModelInfo,
@@ -83,9 +84,9 @@ export class ModelHandle {
   }
 
   /**
-   * Opens the model, or waits for who opens it already. An abort rejects at once. What the load has
-   * begun is finished, for the service's next call; a caller who was alone with it lets go of the model,
-   * so its memory is free when the load ends.
+   * Opens the model, or waits for who opens it already. An abort rejects at once. A service's load runs on,
+   * for its next call; a caller who was alone with it lets go of the model, which stops a download (what was
+   * received is kept) and frees the memory of what cannot be stopped when that ends.
    */
   async load(signal: AbortSignal | undefined, owner: LoadOwner): Promise<NativeModelInfo> {
     throwIfAborted(signal)
@@ -93,11 +94,10 @@ export class ModelHandle {
     const cancel = new (native().NativeCancel)()
     return abortable(
       signal,
-      () => this.#counted(async () => settled(await model.load(cancel), this.model)),
+      () => this.#counted(async () => this.#settled(model, await model.load(cancel))),
       () => {
-        if (owner === 'service') return
         cancel.cancel()
-        model.dispose()
+        if (owner === 'caller') model.dispose()
       },
     )
   }
@@ -144,7 +144,7 @@ export class ModelHandle {
     output: 'rows' | 'flat' = 'rows',
   ): Promise<Embeddings | FlatEmbeddings> {
     return this.#withTexts(texts, call, async (model, batch, cancel) => {
-      const result = settled(await model.embed(batch, this.#nativeOptions(call), cancel), this.model)
+      const result = this.#settled(model, await model.embed(batch, this.#nativeOptions(call), cancel))
       const columns = { total: result.tokensTotal, embedded: result.tokensEmbedded }
       const facts = factsOf(columns, result.dimensions, result.contractId)
       const count = countOf(texts)
@@ -158,14 +158,14 @@ export class ModelHandle {
   async tokenCounts(texts: CallTexts, call: EmbedCall): Promise<TokenColumns> {
     const { role, instruction, priority } = call
     return this.#withTexts(texts, call, async (model, batch, cancel) =>
-      settled(await model.tokenCounts(batch, role, instruction, priority, cancel), this.model),
+      this.#settled(model, await model.tokenCounts(batch, role, instruction, priority, cancel)),
     )
   }
 
   /** Cuts a text into chunks that are embedded whole. */
   async chunks(text: string, { signal, ...options }: ChunkCall): Promise<NativeChunks> {
     return this.#withTexts([text], { signal }, async (model, batch, cancel) =>
-      settled(await model.chunks(batch, options as NativeChunkOptions, cancel), this.model),
+      this.#settled(model, await model.chunks(batch, options as NativeChunkOptions, cancel)),
     )
   }
 
@@ -208,13 +208,36 @@ export class ModelHandle {
       })
     }
     if (this.#native === undefined) {
-      const { batchSize: _, ...options } = this.#options
+      const { batchSize: _, onProgress, ...options } = this.#options
       const packages = modelPackageFolders(this.model)
+      const environment = { ...process.env }
       // Checked options have the addon's shapes: lists where one value or a list may be given.
-      const request = { model: this.model, packages, ...options } as NativeLoadRequest
-      this.#native = new (native().NativeModel)(request)
+      const request = { model: this.model, packages, environment, ...options } as NativeLoadRequest
+      const { NativeModel } = native()
+      this.#native = onProgress ? new NativeModel(request, () => this.#reportProgress()) : new NativeModel(request)
     }
     return this.#native
+  }
+
+  /** A result of the addon. Whoever waited for a download hears of its end before of this. */
+  #settled<T extends object>(model: NativeModel, value: T | NativeFailure): T {
+    this.#reportProgress(model)
+    return settled(value, this.model)
+  }
+
+  #reportProgress(model = this.#native): void {
+    const { onProgress } = this.#options
+    if (!onProgress || !model) return
+    for (const progress of model.takeProgress()) {
+      try {
+        onProgress(progress)
+      } catch (error) {
+        // The load is not to blame, and a promise that nobody asked about would hide it.
+        process.nextTick(() => {
+          throw error
+        })
+      }
+    }
   }
 
   #nativeOptions(call: EmbedCall) {

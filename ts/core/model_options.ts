@@ -3,8 +3,10 @@
  * opens one.
  */
 
-import { anyText, checkOptions, flag, type OptionChecks, oneOf, text, wholeNumber } from './options'
+import { InvalidInputError } from './errors'
+import { anyText, callback, checkOptions, flag, type OptionChecks, oneOf, text, wholeNumber } from './options'
 import type { PromptTemplate } from './roles'
+import { describe } from './validation'
 
 /** Where a text that is too long is cut; `'error'` refuses it. Template and special tokens are never cut. */
 export type Truncate = 'end' | 'start' | 'error'
@@ -29,6 +31,22 @@ export interface DescriptorOverrides {
   readonly defaultInstruction?: string | undefined
   /** Whether vectors may be cut to fewer dimensions: not at all, to any number, or to those listed. */
   readonly matryoshka?: boolean | readonly number[] | undefined
+}
+
+/** How far the download of a model is, in bytes. What an earlier try left on this machine counts as loaded. */
+export interface DownloadProgress {
+  /** Model id. */
+  readonly model: string
+  /** The file that is being transferred, relative to the model. */
+  readonly file: string
+  /** Bytes of the model that are on this machine. */
+  readonly loaded: number
+  /** Bytes of the model, known from the first event on. */
+  readonly total: number
+  /** Bytes of the file that are on this machine. */
+  readonly fileLoaded: number
+  /** Bytes of the file. */
+  readonly fileTotal: number
 }
 
 /** The largest pool that can be asked for: past it a count is more likely a mistake than a machine. */
@@ -65,6 +83,24 @@ export interface ModelOptions {
   readonly threads?: number | undefined
   /** Root of the Hugging Face cache. Default: `HF_HUB_CACHE`, `HF_HOME`, `~/.cache/huggingface/hub`. */
   readonly cacheDir?: string | undefined
+  /**
+   * Whether to open no connection: a model that is not on this machine is an error then. Default: whether
+   * `HF_HUB_OFFLINE` or `TRANSFORMERS_OFFLINE` is `1`, `true`, `yes` or `on`.
+   */
+  readonly offline?: boolean | undefined
+  /**
+   * Access token for the hub, for private and gated models. It is sent to the endpoint and to no other host.
+   * Default: `HF_TOKEN`, `HUGGING_FACE_HUB_TOKEN`, the file `HF_TOKEN_PATH`, the file `token` in `HF_HOME`.
+   */
+  readonly token?: string | undefined
+  /** Base URL of the hub. Default: `HF_ENDPOINT`, else `https://huggingface.co`. */
+  readonly endpoint?: string | undefined
+  /**
+   * Called as a download goes on, at most 20 times a second: when it begins, and for the last time when all is here,
+   * before the load resolves. Never when nothing is downloaded. What it throws is an uncaught exception, as in an
+   * event handler; the load goes on.
+   */
+  readonly onProgress?: ((progress: DownloadProgress) => void) | undefined
 }
 
 const pooling = oneOf(['cls', 'mean', 'max', 'mean_sqrt_len_tokens', 'weightedmean', 'lasttoken'])
@@ -80,6 +116,13 @@ const DESCRIPTOR_CHECKS: OptionChecks<DescriptorOverrides> = {
     Array.isArray(value) ? Array.from(value, (one) => wholeNumber(1)(one, name)) : flag(value, name),
 }
 
+function hubUrl(value: unknown, name: string): string {
+  if (typeof value === 'string' && /^https?:\/\/[^/?#@\s]+(\/[^?#@\s]*)?$/i.test(value)) return value
+  // Not echoed where it may hold a password.
+  const shown = String(value).includes('@') ? 'one with a user name' : describe(value)
+  throw new InvalidInputError(`${name} must be a URL like https://huggingface.co, not ${shown}`, { option: name })
+}
+
 /** The checks of {@link ModelOptions}. */
 export const MODEL_OPTION_CHECKS: OptionChecks<ModelOptions> = {
   revision: text,
@@ -92,4 +135,12 @@ export const MODEL_OPTION_CHECKS: OptionChecks<ModelOptions> = {
   descriptor: (value, name) => checkOptions(name, value, DESCRIPTOR_CHECKS),
   threads: wholeNumber(1, MAX_THREADS),
   cacheDir: text,
+  offline: flag,
+  token: (value, name) => {
+    // Not echoed: it may be a secret with a mistake in it.
+    if (typeof value === 'string' && /^[\x21-\x7e]+$/.test(value)) return value
+    throw new InvalidInputError(`${name} must be a string of printable ASCII without spaces`, { option: name })
+  },
+  endpoint: hubUrl,
+  onProgress: callback,
 }

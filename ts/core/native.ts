@@ -26,6 +26,11 @@ export interface NativeLoadRequest {
   revision?: string
   /** Root of the Hugging Face cache, instead of the one that the environment names. */
   cacheDir?: string
+  offline?: boolean
+  token?: string
+  endpoint?: string
+  /** Variables that say where cache and hub are: the addon reads these and not the system's. */
+  environment: Record<string, string>
   /** Folders of installed model packages that hold this model. */
   packages: string[]
   /** Tokens, special tokens counted. */
@@ -170,9 +175,21 @@ export interface NativeResult {
   release(): void
 }
 
+/** How far a download is, in bytes. */
+export interface NativeProgress {
+  model: string
+  file: string
+  loaded: number
+  total: number
+  fileLoaded: number
+  fileTotal: number
+}
+
 export interface NativeModel {
   load(cancel: NativeCancel): Promise<NativeModelInfo | NativeFailure>
   info(): NativeModelInfo | null
+  /** Reports of a download that were not taken yet. The addon calls `wake` when there are some. */
+  takeProgress(): NativeProgress[]
   embed(
     batch: NativeTextBatch,
     options: NativeEmbedOptions,
@@ -209,7 +226,7 @@ export interface NativeCpuFeatures {
 
 /** The addon's exports. */
 export interface NativeBinding {
-  NativeModel: new (request: NativeLoadRequest) => NativeModel
+  NativeModel: new (request: NativeLoadRequest, wake?: () => void) => NativeModel
   NativeTextBatch: new () => NativeTextBatch
   NativeCancel: new () => NativeCancel
   cpuFeatures(): NativeCpuFeatures | NativeFailure

@@ -117,6 +117,12 @@ export const flag: Check<boolean> = (value, name) => {
   throw new InvalidInputError(`${name} must be true or false, not ${describe(value)}`, { option: name })
 }
 
+/** A function. What it takes is between it and who calls it. */
+export function callback<T extends (...values: never[]) => void>(value: unknown, name: string): T {
+  if (typeof value === 'function') return value as T
+  throw new InvalidInputError(`${name} must be a function, not ${describe(value)}`, { option: name })
+}
+
 /** An AbortSignal, of any realm. */
 export const signal: Check<AbortSignal> = (value, name) => {
   if (isAbortSignal(value)) return value

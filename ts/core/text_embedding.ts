@@ -18,7 +18,7 @@ import { describe, snapshot } from './validation'
 
 /** Options of {@link TextEmbedding.load}. */
 export interface TextEmbeddingLoadOptions extends ModelOptions {
-  /** Stops waiting. What the load has begun is finished in the background and freed. */
+  /** Rejects at once and stops a download, whose files are kept as far as they are; the next load goes on from there. */
   readonly signal?: AbortSignal | undefined
 }
 
@@ -152,9 +152,10 @@ export class TextEmbedding {
    * Opens a model.
    *
    * @param model - Model id (`org/name`) or folder. Default: {@link DEFAULT_MODEL}. An id is looked for
-   *   in installed model packages (`@simile-models/org--name`), then in the Hugging Face cache.
+   *   in installed model packages (`@simile-models/org--name`), then in the Hugging Face cache; what is in neither
+   *   is downloaded into the cache.
    * @throws {@link InvalidInputError} for an unknown or wrong option; {@link ModelInitializationError}
-   *   for a model that is not there or broken; {@link UnsupportedModelError} for one that cannot be run;
+   *   for a model that cannot be had or is broken; {@link UnsupportedModelError} for one that cannot be run;
    *   the signal's reason after an abort.
    */
   static async load(model: string = DEFAULT_MODEL, options?: TextEmbeddingLoadOptions): Promise<TextEmbedding> {

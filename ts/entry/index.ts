@@ -7,6 +7,7 @@
 export type {
   DescriptorOverrides,
   Device,
+  DownloadProgress,
   ModelOptions,
   ModelStats,
   Pooling,

@@ -50,15 +50,18 @@ pub(crate) fn encode(error: EncodeError, index_of: impl Fn(usize) -> Option<usiz
     }
 }
 
-/// Files could not be found or read.
+/// Files could not be found, read or downloaded.
 pub(crate) fn hub(error: HubError) -> Failure {
-    let kind = match error {
+    let message = error.to_string();
+    match error {
         HubError::InvalidId { .. } | HubError::InvalidRevision { .. } | HubError::RevisionOfFolder { .. } => {
-            ErrorKind::InvalidInput
+            Failure::new(ErrorKind::InvalidInput, message)
         }
-        _ => ErrorKind::ModelInitialization,
-    };
-    Failure::new(kind, error.to_string())
+        HubError::InvalidSetting { name, .. } => Failure::new(ErrorKind::InvalidInput, message).of_option(name),
+        HubError::OnlyOtherFormats { .. } => Failure::new(ErrorKind::UnsupportedModel, message),
+        HubError::Stopped => Failure::cancelled(),
+        _ => Failure::new(ErrorKind::ModelInitialization, message),
+    }
 }
 
 /// A model could not be loaded: it is broken, or of a kind that is not supported, or the options do not suit it.

@@ -8,7 +8,9 @@
 //!   and failures never, so the last service that lets go frees the memory, and a new service tries anew.
 //!
 //! Cancellation: who stops waiting is told so at once, and the load runs on, because its outcome is the service's, not
-//! the waiter's. Disposal: waiters fail, the value is let go, a load that still runs finishes for nobody.
+//! the waiter's. Disposal: waiters fail, the value is let go. The first half of a load may take minutes (a download), so
+//! it is given a token that is cancelled when nobody can want its outcome any more: when the service is disposed of or
+//! dropped. The second half is short and finishes for nobody.
 //!
 //! A panic in a loader is that load's failure (`ModelInitialization`).
 
@@ -27,14 +29,17 @@ pub type Outcome<T> = Result<Arc<T>, Failure>;
 /// The second half of a load: runs only when no value of the key is alive or on its way.
 pub type Load<T> = Box<dyn FnOnce() -> Result<T, Failure> + Send>;
 
-/// The first half of a load: finds out what is to be loaded, and the key under which it can be shared.
-pub type Resolve<T> = Box<dyn FnOnce() -> Result<(String, Load<T>), Failure> + Send>;
+/// The first half of a load: finds out what is to be loaded, and the key under which it can be shared. It may end early
+/// when its token is cancelled; its outcome is nobody's then.
+pub type Resolve<T> = Box<dyn FnOnce(&CancelToken) -> Result<(String, Load<T>), Failure> + Send>;
 
 /// One service's value: not loaded, loading, loaded, failed or disposed.
 pub struct Lazy<T> {
     loads: Arc<Loads<T>>,
     slot: Mutex<Option<Slot<T>>>,
     disposed: CancelToken,
+    /// Cancelled when this is disposed of or dropped. Calls in flight listen to `disposed` only: they outlive a drop.
+    abandoned: CancelToken,
 }
 
 struct Slot<T> {
@@ -47,7 +52,7 @@ impl<T: Send + Sync + 'static> Lazy<T> {
     /// A value that `resolve` will load, shared through `loads`.
     pub fn new(loads: Arc<Loads<T>>, resolve: Resolve<T>) -> Lazy<T> {
         let slot = Slot { cell: Arc::new(Once::new()), resolve: Some(resolve) };
-        Lazy { loads, slot: Mutex::new(Some(slot)), disposed: CancelToken::new() }
+        Lazy { loads, slot: Mutex::new(Some(slot)), disposed: CancelToken::new(), abandoned: CancelToken::new() }
     }
 
     /// Calls `hook` with the outcome of the load when it comes, before anybody who asks for the value afterwards is
@@ -97,6 +102,7 @@ impl<T: Send + Sync + 'static> Lazy<T> {
     pub fn dispose(&self) {
         let slot = lock(&self.slot).take();
         self.disposed.cancel_with(Failure::disposed());
+        self.abandoned.cancel();
         drop(slot);
     }
 
@@ -106,9 +112,9 @@ impl<T: Send + Sync + 'static> Lazy<T> {
     }
 
     fn start(&self, cell: Arc<Once<Outcome<T>>>, resolve: Resolve<T>) {
-        let (loads, settled) = (self.loads.clone(), cell.clone());
+        let (loads, settled, abandoned) = (self.loads.clone(), cell.clone(), self.abandoned.clone());
         let thread = thread::Builder::new().name(format!("{THREAD_PREFIX}loader"));
-        let spawned = thread.spawn(move || match caught(resolve) {
+        let spawned = thread.spawn(move || match caught(|| resolve(&abandoned)) {
             Ok((key, load)) => loads.join(key, cell, load),
             Err(failure) => cell.set(Err(failure)),
         });
@@ -116,6 +122,12 @@ impl<T: Send + Sync + 'static> Lazy<T> {
             let message = format!("the system gave no thread to load on: {error}");
             settled.set(Err(Failure::new(ErrorKind::ModelInitialization, message)));
         }
+    }
+}
+
+impl<T> Drop for Lazy<T> {
+    fn drop(&mut self) {
+        self.abandoned.cancel();
     }
 }
 

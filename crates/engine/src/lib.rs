@@ -53,7 +53,7 @@ pub use model::Model;
 pub use statistics::{Statistics, StatisticsSnapshot};
 
 /// What the binding needs of the layers below, so that it depends on this crate only.
-pub use simile_hub::{ModelFiles, ModelRequest, Source};
+pub use simile_hub::{HubOptions, HubSettings, ModelFiles, ModelRequest, Progress, Source, cache_dir};
 #[doc(no_inline)]
 pub use simile_pipeline::{
     Chunk, ChunkRequest, DescriptorOverrides, Matryoshka, ModelDescriptor, Origin, Pooling, Precision, RegistryEntry,

@@ -11,14 +11,14 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 
 use simile_encoder::{Context, EncodeError};
-use simile_hub::{ModelFiles, ModelRequest};
+use simile_hub::{HubSettings, ModelFiles, ModelRequest, Progress, Stop};
 use simile_kernels::Isa;
 use simile_pipeline::{
     Chunk, ChunkRequest, DescriptorOverrides, LoadOptions, NonFinite, PipelineError, Precision, Role, TextModel,
     Tokens, Truncate,
 };
 
-use crate::cancel::CancelToken;
+use crate::cancel::{CancelToken, Listener};
 use crate::convert;
 use crate::engine::Engine;
 use crate::environment;
@@ -35,6 +35,8 @@ use crate::threads;
 pub struct LoadRequest {
     /// Which model, and where to look for it.
     pub model: ModelRequest,
+    /// The hub that it is downloaded from when it is not on this machine.
+    pub hub: HubSettings,
     /// Limit in tokens, special tokens included; `None` is the model's.
     pub max_length: Option<usize>,
     /// Whether vectors get unit length; `None` is the model's.
@@ -180,11 +182,18 @@ pub struct LazyModel {
 impl LazyModel {
     /// A model that is not loaded yet. Reads nothing and starts nothing.
     pub fn new(request: LoadRequest) -> LazyModel {
+        LazyModel::reporting(request, |_| {})
+    }
+
+    /// As [`LazyModel::new`]; `report` is told by the loader's thread how a download goes, if there is one. It must be quick.
+    pub fn reporting(request: LoadRequest, mut report: impl FnMut(Progress) + Send + 'static) -> LazyModel {
         static LOADS: OnceLock<Arc<Loads<LoadedModel>>> = OnceLock::new();
         let asked_for = request.model.id_or_folder.clone();
         let name = asked_for.clone();
         let threads = request.threads;
-        let resolve = move || resolve(request).map_err(|failure| failure.of_model(&name));
+        let resolve = move |abandoned: &CancelToken| {
+            resolve(request, abandoned, &mut report).map_err(|failure| failure.of_model(&name))
+        };
         let lazy = Lazy::new(LOADS.get_or_init(Arc::default).clone(), Box::new(resolve));
         if let Some(threads) = threads {
             // Also when the model was loaded already, for somebody else.
@@ -287,14 +296,29 @@ impl LazyModel {
     }
 }
 
-/// Finds the files and checks the options: the cheap half of a load.
-fn resolve(request: LoadRequest) -> Result<(String, Load<LoadedModel>), Failure> {
+/// Ends a download that nobody can want any more.
+struct StopDownload(Stop);
+
+impl Listener for StopDownload {
+    fn cancelled(&self, _: &Failure) {
+        self.0.stop();
+    }
+}
+
+/// Checks the options and finds the files, downloading them if need be: the first half of a load.
+fn resolve(
+    request: LoadRequest,
+    abandoned: &CancelToken,
+    report: &mut dyn FnMut(Progress),
+) -> Result<(String, Load<LoadedModel>), Failure> {
     request.threads.map(threads::check).transpose()?;
     // Read here although the engine reads it too, so that a malformed value is an error and not ignored.
     threads::from_environment()?;
     environment::queue_limit()?;
     let isa = Isa::from_env().map_err(convert::isa)?;
-    let files = simile_hub::resolve(&request.model).map_err(convert::hub)?;
+    let download = Arc::new(StopDownload(Stop::default()));
+    abandoned.listen(&download);
+    let files = simile_hub::obtain(&request.model, &request.hub, &download.0, report).map_err(convert::hub)?;
     let options = LoadOptions {
         max_length: request.max_length,
         normalize: request.normalize,

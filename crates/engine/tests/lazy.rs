@@ -18,7 +18,7 @@ impl World {
     /// A service whose value is what `load` gives.
     fn service(&self, key: &str, load: impl FnOnce() -> Result<String, Failure> + Send + 'static) -> Lazy<String> {
         let (started, key) = (self.started.clone(), key.to_owned());
-        let resolve: Resolve<String> = Box::new(move || {
+        let resolve: Resolve<String> = Box::new(move |_| {
             let load: Load<String> = Box::new(move || {
                 started.fetch_add(1, Ordering::SeqCst);
                 load()
@@ -202,8 +202,36 @@ fn a_panic_in_a_loader_is_its_failure() {
 #[test]
 fn a_request_that_cannot_be_resolved_fails_without_a_load() {
     let world = World::default();
-    let service = Lazy::new(world.loads.clone(), Box::new(|| Err(broken())));
+    let service = Lazy::new(world.loads.clone(), Box::new(|_| Err(broken())));
     for _ in 0..2 {
         assert_eq!(ask(&service).recv().unwrap().unwrap_err(), broken());
+    }
+}
+
+#[test]
+fn the_first_half_hears_when_nobody_can_want_its_outcome() {
+    for dispose in [true, false] {
+        let world = World::default();
+        let (sender, tokens) = channel();
+        let (release, held) = channel::<()>();
+        let resolve: Resolve<String> = Box::new(move |abandoned| {
+            sender.send(abandoned.clone()).unwrap();
+            let _ = held.recv();
+            Err(broken())
+        });
+        let service = Lazy::new(world.loads.clone(), resolve);
+        let cancel = CancelToken::new();
+        let waiting = ask_with(&service, &cancel);
+        let abandoned = tokens.recv().unwrap();
+        cancel.cancel();
+        assert_eq!(waiting.recv().unwrap().unwrap_err(), Failure::cancelled());
+        assert!(!abandoned.is_cancelled(), "the next call wants it");
+        if dispose {
+            service.dispose()
+        } else {
+            drop(service)
+        }
+        assert!(abandoned.is_cancelled(), "dispose: {dispose}");
+        drop(release);
     }
 }

@@ -122,6 +122,6 @@ fn walk(base: &Path, folder: &Path, names: &mut Vec<String>) {
 }
 
 /// A git commit: 40 hexadecimal digits in lower case.
-fn is_commit(text: &str) -> bool {
+pub(crate) fn is_commit(text: &str) -> bool {
     text.len() == 40 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }

@@ -34,7 +34,7 @@ pub fn from_environment(lookup: &dyn Fn(&str) -> Option<String>, home: Option<&P
 }
 
 /// Expands a leading `~` and every `$NAME` or `${NAME}` that is set; whatever is not known stays as it is.
-fn expand(value: &str, lookup: &dyn Fn(&str) -> Option<String>, home: Option<&Path>) -> PathBuf {
+pub(crate) fn expand(value: &str, lookup: &dyn Fn(&str) -> Option<String>, home: Option<&Path>) -> PathBuf {
     let mut expanded = String::with_capacity(value.len());
     let mut rest = value;
     while let Some(at) = rest.find('$') {

@@ -73,9 +73,14 @@ fn hash_content(real: &Path, shown: &Path) -> Result<String, HubError> {
         }
         hasher.update(&buffer[..read]);
     }
-    Ok(hasher.finalize().iter().fold(String::with_capacity(64), |mut hex, byte| {
+    Ok(hexadecimal(&hasher.finalize()))
+}
+
+/// Bytes as lower-case hexadecimal digits.
+pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut hex, byte| {
         // Writing to a String cannot fail.
         let _ = write!(hex, "{byte:02x}");
         hex
-    }))
+    })
 }

@@ -1,10 +1,16 @@
 //! From a request to a folder: the order of places, and the check that what was found is a whole model.
+//!
+//! [`resolve`] looks on this machine; [`obtain`] also downloads what is not there.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::cache::CachedModel;
 use crate::cache_dir::cache_dir;
+use crate::download::{Rules, download};
+use crate::progress::Progress;
+use crate::settings::HubSettings;
+use crate::stop::Stop;
 use crate::{HubError, Looked, ModelFiles, Source, check_model_id, check_revision, package};
 
 /// Which model is wanted, and where to look for it.
@@ -48,8 +54,66 @@ const NOT_A_MODEL: &str = "Give the folder that holds config.json and model.safe
 /// Finds a model on this machine. Opens no connection, writes nothing.
 ///
 /// # Errors
-/// Any [`HubError`]: see its variants. A model that no place has is [`HubError::NotFound`] with every place searched.
+/// Any [`HubError`] of reading: see its variants. A model that no place has is [`HubError::NotFound`] with every place
+/// searched.
 pub fn resolve(request: &ModelRequest) -> Result<ModelFiles, HubError> {
+    find(request).map_err(|missing| match missing {
+        Missing::Final(error) | Missing::FromCache { error, .. } => error,
+    })
+}
+
+/// Finds a model on this machine, or downloads it into the cache. A model that is found opens no connection: a branch that
+/// is cached is used as it is, whatever has become of it at the hub.
+///
+/// `report` is told how a download goes: first when it begins, last when everything is here, at most 20 times a second.
+/// Nothing is reported when nothing is downloaded. `stop` ends a download from another thread.
+///
+/// # Errors
+/// Any [`HubError`]. Those of reading come at once where a download would not help: a folder or a package that is
+/// incomplete, an id that is none.
+pub fn obtain(
+    request: &ModelRequest,
+    settings: &HubSettings,
+    stop: &Stop,
+    report: &mut dyn FnMut(Progress),
+) -> Result<ModelFiles, HubError> {
+    let (missing, cache) = match find(request) {
+        Ok(files)
+            if files.source != Source::Cache || settings.offline().is_some() || has_safetensors(&files.folder) =>
+        {
+            return Ok(files);
+        }
+        // Filled by somebody who takes other formats: the hub may have ours, or says that it has not.
+        Ok(files) => {
+            let cache = files.folder.ancestors().nth(3).unwrap_or(&files.folder).to_path_buf();
+            let problem = "it has no safetensors weights".to_owned();
+            (HubError::Incomplete { folder: files.folder, problem, advice: DOWNLOAD_AGAIN }, cache)
+        }
+        Err(Missing::Final(error)) => return Err(error),
+        Err(Missing::FromCache { error, cache }) => (error, cache),
+    };
+    if let Some(why) = settings.offline() {
+        return Err(HubError::Offline { missing: Box::new(missing), why });
+    }
+    download(&cache, &request.id_or_folder, request.revision.as_deref(), settings, &Rules::default(), stop, report)?;
+    resolve(request)
+}
+
+/// Why a model was not found.
+enum Missing {
+    /// A download would not help.
+    Final(HubError),
+    /// This cache has not all of it.
+    FromCache { error: HubError, cache: PathBuf },
+}
+
+impl From<HubError> for Missing {
+    fn from(error: HubError) -> Self {
+        Missing::Final(error)
+    }
+}
+
+fn find(request: &ModelRequest) -> Result<ModelFiles, Missing> {
     let id = request.id_or_folder.as_str();
     let mut looked = Vec::new();
     if let Some(revision) = &request.revision {
@@ -59,13 +123,13 @@ pub fn resolve(request: &ModelRequest) -> Result<ModelFiles, HubError> {
     let as_path = expand_home(id);
     if looks_like_path(id) {
         if !as_path.is_dir() {
-            return Err(HubError::FolderMissing { folder: as_path });
+            return Err(HubError::FolderMissing { folder: as_path }.into());
         }
-        return folder(request, as_path);
+        return Ok(folder(request, as_path)?);
     }
     if as_path.is_dir() {
         if has_config(&as_path) {
-            return folder(request, as_path);
+            return Ok(folder(request, as_path)?);
         }
         looked.push(Looked { place: as_path, why: "is a folder without config.json".to_owned() });
     }
@@ -98,14 +162,25 @@ pub fn resolve(request: &ModelRequest) -> Result<ModelFiles, HubError> {
         None => cache_dir()?,
     };
     let cached = CachedModel::new(&cache, id)?;
+    in_cache(&cached, id, request.revision.as_deref(), &cache, looked)
+        .map_err(|error| Missing::FromCache { error, cache })
+}
+
+fn in_cache(
+    cached: &CachedModel,
+    id: &str,
+    revision: Option<&str>,
+    cache: &Path,
+    mut looked: Vec<Looked>,
+) -> Result<ModelFiles, HubError> {
     if !cached.root().is_dir() {
         let name = cached.root().file_name().unwrap_or_default().to_string_lossy().into_owned();
-        looked.push(Looked { place: cache, why: format!("(the cache) has no folder {name}") });
+        looked.push(Looked { place: cache.to_path_buf(), why: format!("(the cache) has no folder {name}") });
         return Err(HubError::NotFound { id: id.to_owned(), looked });
     }
-    let commit = cached.commit(request.revision.as_deref())?;
+    let commit = cached.commit(revision)?;
     let snapshot = cached.snapshot(&commit);
-    check_whole(&snapshot, DOWNLOAD_AGAIN).map_err(|error| match error {
+    check_whole(&snapshot, DOWNLOAD_AGAIN).and_then(|()| check_cached(&snapshot)).map_err(|error| match error {
         HubError::Incomplete { folder, problem, advice } if cached.has_partial_download() => HubError::Incomplete {
             folder,
             problem: format!("{problem} (a download of it was begun and not finished)"),
@@ -167,4 +242,53 @@ fn check_whole(folder: &Path, advice: &'static str) -> Result<(), HubError> {
         return Err(missing("weights (model.safetensors)", &WEIGHTS));
     }
     Ok(())
+}
+
+fn has_safetensors(snapshot: &Path) -> bool {
+    let mut names = Vec::new();
+    list(snapshot, snapshot, 2, &mut names);
+    names.iter().any(|name| name.ends_with("model.safetensors") || name.ends_with("model.safetensors.index.json"))
+}
+
+/// Checks what a cache can lack that has a configuration and weights, because it was filled by somebody who needed only
+/// some of the files, or cleaned: a tokenizer, a shard of the weights, the target of any link.
+fn check_cached(snapshot: &Path) -> Result<(), HubError> {
+    let incomplete =
+        |problem: String| HubError::Incomplete { folder: snapshot.to_path_buf(), problem, advice: DOWNLOAD_AGAIN };
+    let mut names = Vec::new();
+    list(snapshot, snapshot, 2, &mut names);
+    if let Some(name) = names.iter().find(|name| !snapshot.join(name).exists()) {
+        return Err(incomplete(format!("{name} is a link to a file that is not there")));
+    }
+    let has = |wanted: &str| names.iter().any(|name| name == wanted);
+    for name in &names {
+        let Some(place) = name.strip_suffix("model.safetensors.index.json") else { continue };
+        if has(&format!("{place}model.safetensors")) {
+            continue;
+        }
+        // An index that cannot be read is for the loader to refuse.
+        let Ok(index) = fs::read(snapshot.join(name)) else { continue };
+        let index: serde_json::Value = serde_json::from_slice(&index).unwrap_or_default();
+        let shards = index["weight_map"].as_object().into_iter().flat_map(|map| map.values());
+        if let Some(shard) = shards.filter_map(|shard| shard.as_str()).find(|shard| !has(&format!("{place}{shard}"))) {
+            return Err(incomplete(format!("it has no {shard}")));
+        }
+    }
+    let tokenizer =
+        |name: &String| name == "tokenizer.json" || (name.starts_with("0_") && name.ends_with("/tokenizer.json"));
+    if names.iter().any(tokenizer) { Ok(()) } else { Err(incomplete("it has no tokenizer.json".to_owned())) }
+}
+
+/// Names of the files and links below `folder`, relative to `base`, with `/`, so many levels deep.
+fn list(base: &Path, folder: &Path, levels: usize, names: &mut Vec<String>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            if levels > 1 {
+                list(base, &path, levels - 1, names);
+            }
+        } else if let Some(name) = path.strip_prefix(base).ok().and_then(Path::to_str) {
+            names.push(name.replace('\\', "/"));
+        }
+    }
 }

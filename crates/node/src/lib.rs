@@ -26,6 +26,7 @@ mod cpu;
 mod descriptor;
 mod failure;
 mod model;
+mod progress;
 mod request;
 mod result;
 mod scope;

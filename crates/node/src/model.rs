@@ -1,6 +1,7 @@
 //! One service's model.
 
-use napi::bindgen_prelude::Object;
+use napi::bindgen_prelude::{Function, Object};
+use napi::threadsafe_function::ThreadsafeFunctionCallMode;
 use napi::{Env, Error, Result, Status};
 use napi_derive::napi;
 use simile_engine::{CountJob, Failure, LazyModel, LoadRequest};
@@ -9,6 +10,7 @@ use crate::batch::NativeTextBatch;
 use crate::cancel::NativeCancel;
 use crate::descriptor::NativeModelInfo;
 use crate::failure::NativeFailure;
+use crate::progress::{NativeProgress, Reports};
 use crate::request::{NativeChunkOptions, NativeEmbedOptions, NativeLoadRequest, priority, role};
 use crate::result::{NativeChunks, NativeResult, NativeTokenCounts};
 use crate::settle::Settle;
@@ -18,14 +20,37 @@ use crate::stats::NativeStats;
 #[napi]
 pub struct NativeModel {
     model: std::result::Result<LazyModel, Failure>,
+    reports: Reports,
 }
 
 #[napi]
 impl NativeModel {
-    /// Reads nothing and starts nothing.
+    /// Reads nothing but the environment it is given and starts nothing. `wake` is called when a download has something
+    /// to report; it keeps no process alive.
     #[napi(constructor, catch_unwind)]
-    pub fn new(request: NativeLoadRequest) -> Self {
-        NativeModel { model: LoadRequest::try_from(request).map(LazyModel::new) }
+    pub fn new(request: NativeLoadRequest, wake: Option<Function<'_, (), ()>>) -> Result<Self> {
+        let reports = Reports::default();
+        let request = LoadRequest::try_from(request);
+        let model = match (request, wake) {
+            (Err(failure), _) => Err(failure),
+            (Ok(request), None) => Ok(LazyModel::new(request)),
+            (Ok(request), Some(wake)) => {
+                let wake = wake.build_threadsafe_function().callee_handled::<false>().weak::<true>().build()?;
+                let reports = reports.clone();
+                Ok(LazyModel::reporting(request, move |progress| {
+                    reports.push(progress);
+                    // An environment that is gone takes no calls, and nobody is left to tell.
+                    wake.call((), ThreadsafeFunctionCallMode::NonBlocking);
+                }))
+            }
+        };
+        Ok(NativeModel { model, reports })
+    }
+
+    /// The reports of a download that were not taken yet, the oldest first.
+    #[napi(catch_unwind)]
+    pub fn take_progress(&self) -> Vec<NativeProgress> {
+        self.reports.take()
     }
 
     /// Loads the model, or waits for the load in flight. Cancelling ends the waiting, not the load.

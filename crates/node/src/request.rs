@@ -2,6 +2,7 @@
 //!
 //! Numbers and words were checked by TypeScript. A word that is none of its set is still a failure that names the set.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -9,8 +10,8 @@ use std::time::Duration;
 use napi::bindgen_prelude::{Either, Null};
 use napi_derive::napi;
 use simile_engine::{
-    ChunkJob, ChunkRequest, DescriptorOverrides, EmbedJob, ErrorKind, Failure, LoadRequest, Matryoshka, MaxWait,
-    ModelRequest, Pooling, Precision, Priority, Role, Truncate,
+    ChunkJob, ChunkRequest, DescriptorOverrides, EmbedJob, ErrorKind, Failure, HubOptions, HubSettings, LoadRequest,
+    Matryoshka, MaxWait, ModelRequest, Pooling, Precision, Priority, Role, Truncate, cache_dir,
 };
 
 /// Which model, and how. Absent fields are the defaults.
@@ -22,6 +23,15 @@ pub struct NativeLoadRequest {
     pub revision: Option<String>,
     /// Root of the Hugging Face cache.
     pub cache_dir: Option<String>,
+    /// Whether to stay offline.
+    pub offline: Option<bool>,
+    /// Access token of the hub.
+    pub token: Option<String>,
+    /// Base URL of the hub.
+    pub endpoint: Option<String>,
+    /// The environment as JavaScript sees it: a worker has its own, and the system's must not be read by our threads while
+    /// JavaScript's may change it.
+    pub environment: HashMap<String, String>,
     /// Folders of installed model packages.
     pub packages: Vec<String>,
     /// Limit in tokens, special tokens counted.
@@ -64,11 +74,18 @@ impl TryFrom<NativeLoadRequest> for LoadRequest {
         if let Some(device) = request.device {
             word("device", &device, &[("cpu", ())])?;
         }
+        let lookup = |name: &str| request.environment.get(name).cloned();
+        let home = std::env::home_dir();
+        let options = HubOptions { endpoint: request.endpoint, token: request.token, offline: request.offline };
+        // Without any cache the load says so, if it comes to need one.
+        let cache_dir = request.cache_dir.map(PathBuf::from);
+        let cache_dir = cache_dir.or_else(|| cache_dir::from_environment(&lookup, home.as_deref()).ok());
         Ok(LoadRequest {
+            hub: HubSettings::new(options, &lookup, home.as_deref()),
             model: ModelRequest {
                 id_or_folder: request.model,
                 revision: request.revision,
-                cache_dir: request.cache_dir.map(PathBuf::from),
+                cache_dir,
                 packages: request.packages.into_iter().map(PathBuf::from).collect(),
             },
             max_length: request.max_length.map(|tokens| tokens as usize),
