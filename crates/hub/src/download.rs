@@ -10,9 +10,10 @@ use std::path::Path;
 
 use crate::HubError;
 use crate::cache::{CachedModel, DEFAULT_REVISION, is_commit};
-use crate::http::{Fault, Http, Patience, Refusal, Retries, not_a_hub, segment};
+use crate::http::{Http, not_a_hub, segment};
 use crate::listing::Listing;
 use crate::progress::{Meter, Progress};
+use crate::retry::{Fault, Patience, Refusal, Retries};
 use crate::settings::HubSettings;
 use crate::stop::Stop;
 use crate::store::Store;
