@@ -50,7 +50,7 @@ pub(crate) fn download(
 ) -> Result<(), HubError> {
     let revision = revision.unwrap_or(DEFAULT_REVISION);
     let cached = CachedModel::new(cache, id)?;
-    let http = Http::new(settings, &rules.patience, stop)?;
+    let http = Http::new(id, settings, &rules.patience, stop)?;
     let asked = Asked { id, revision, http: &http };
     let listing = asked.listing(&rules.patience, stop)?;
     let files = listing.model_files(id)?;

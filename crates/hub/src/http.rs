@@ -24,6 +24,8 @@ const MAX_REDIRECTS: usize = 8;
 
 /// The hub, and how to reach it.
 pub(crate) struct Http<'a> {
+    /// The id of the model that it is asked for.
+    model: &'a str,
     settings: &'a HubSettings,
     stop: &'a Stop,
     patience: &'a Patience,
@@ -42,11 +44,16 @@ type Origin = (String, String, u16);
 impl<'a> Http<'a> {
     /// # Errors
     /// [`HubError::InvalidSetting`], [`HubError::Io`] of the token's file.
-    pub(crate) fn new(settings: &'a HubSettings, patience: &'a Patience, stop: &'a Stop) -> Result<Self, HubError> {
+    pub(crate) fn new(
+        model: &'a str,
+        settings: &'a HubSettings,
+        patience: &'a Patience,
+        stop: &'a Stop,
+    ) -> Result<Self, HubError> {
         let endpoint = settings.endpoint()?;
         let origin = endpoint.parse().ok().as_ref().and_then(origin).expect("checked by the settings");
         let token = settings.token()?;
-        Ok(Http { settings, stop, patience, endpoint, origin, token, agents: Mutex::default() })
+        Ok(Http { model, settings, stop, patience, endpoint, origin, token, agents: Mutex::default() })
     }
 
     pub(crate) fn endpoint(&self) -> &str {
@@ -153,27 +160,27 @@ impl<'a> Http<'a> {
         }
         let (scheme, host, _) = target;
         let proxy = self.settings.proxy(scheme, host).map(|(name, _)| format!(" (through the proxy of {name})"));
-        let unreachable = |problem: String| Fault::Unreachable {
+        let unreachable = |problem: &str| HubError::Unreachable {
+            id: self.model.to_owned(),
             host: host.to_owned(),
-            problem: problem + proxy.as_deref().unwrap_or_default(),
+            problem: format!("{problem}{}", proxy.as_deref().unwrap_or_default()),
         };
         let passing = |problem: String| Fault::Passing { url: url.to_owned(), problem };
         let seconds = |time: Duration| time.as_secs_f64();
         match error {
             // A name that does not exist, a certificate that is not trusted: the same next time.
-            Error::HostNotFound => {
-                HubError::Unreachable { host: host.to_owned(), problem: "there is no host of that name".to_owned() }
-                    .into()
-            }
+            Error::HostNotFound => unreachable("there is no host of that name").into(),
             Error::Tls(_) | Error::Rustls(_) | Error::Pem(_) | Error::TlsRequired => {
-                self.untrusted(&error.to_string(), host)
+                unreachable(&untrusted(&error.to_string())).into()
             }
             Error::Io(ref io) if io.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()) => {
-                self.untrusted(&io.to_string(), host)
+                unreachable(&untrusted(&io.to_string())).into()
             }
-            Error::ConnectProxyFailed(problem) => unreachable(format!("the proxy refused: {}", shorten(&problem))),
+            Error::ConnectProxyFailed(problem) => {
+                Fault::Unreachable(unreachable(&format!("the proxy refused: {}", shorten(&problem))))
+            }
             Error::Timeout(Timeout::Resolve | Timeout::Connect) => {
-                unreachable(format!("no connection within {} s", seconds(self.patience.connect)))
+                Fault::Unreachable(unreachable(&format!("no connection within {} s", seconds(self.patience.connect))))
             }
             Error::Timeout(_) => passing(format!("nothing came for {} s", seconds(self.patience.idle))),
             Error::Io(io) if io.kind() == std::io::ErrorKind::UnexpectedEof => {
@@ -189,18 +196,9 @@ impl<'a> Http<'a> {
             {
                 passing(format!("the connection was cut ({io})"))
             }
-            Error::Io(io) => unreachable(io.to_string()),
+            Error::Io(io) => Fault::Unreachable(unreachable(&io.to_string())),
             other => passing(shorten(&other.to_string())),
         }
-    }
-
-    fn untrusted(&self, problem: &str, host: &str) -> Fault {
-        let problem = format!(
-            "no secure connection ({}). If a proxy of your company looks into connections, its certificate must be in the \
-             system's store, or in a file that SSL_CERT_FILE names; a container may lack the package ca-certificates",
-            shorten(problem)
-        );
-        HubError::Unreachable { host: host.to_owned(), problem }.into()
     }
 
     /// An answer that is no success.
@@ -221,6 +219,15 @@ impl<'a> Http<'a> {
         let token = at_hub && self.token.is_some();
         Fault::Refused(Refusal { status: status.as_u16(), code, said, url, of_hub: at_hub, token })
     }
+}
+
+/// Why there is no secure connection, and what that is mostly due to.
+fn untrusted(problem: &str) -> String {
+    format!(
+        "no secure connection ({}). If a proxy of your company looks into connections, its certificate must be in the \
+         system's store, or in a file that SSL_CERT_FILE names; a container may lack the package ca-certificates",
+        shorten(problem)
+    )
 }
 
 pub(crate) fn not_a_hub(url: &str, problem: &str) -> HubError {

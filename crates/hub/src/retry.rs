@@ -44,8 +44,8 @@ pub(crate) enum Fault {
     Passing { url: String, problem: String },
     /// It will be different after a wait, if one was named.
     Busy { url: String, wait: Option<String> },
-    /// No answer ever came: host and problem.
-    Unreachable { host: String, problem: String },
+    /// No answer ever came, which is said so after the last try.
+    Unreachable(HubError),
 }
 
 impl From<HubError> for Fault {
@@ -104,8 +104,8 @@ impl<'a> Retries<'a> {
             Fault::Passing { url, problem } if last => {
                 return Err(HubError::Interrupted { url, tries: self.failed, problem });
             }
-            Fault::Unreachable { host, problem } if last => return Err(HubError::Unreachable { host, problem }),
-            Fault::Passing { .. } | Fault::Unreachable { .. } => usual,
+            Fault::Unreachable(error) if last => return Err(error),
+            Fault::Passing { .. } | Fault::Unreachable(_) => usual,
             Fault::Busy { url, wait } => {
                 let seconds = match &wait {
                     Some(text) => text.parse().ok().map(Duration::from_secs),
