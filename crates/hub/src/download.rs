@@ -10,9 +10,10 @@ use std::path::Path;
 
 use crate::HubError;
 use crate::cache::{CachedModel, DEFAULT_REVISION, is_commit};
-use crate::http::{Fault, Http, Patience, Refusal, Retries, not_a_hub, segment};
+use crate::http::{Http, not_a_hub, segment};
 use crate::listing::Listing;
 use crate::progress::{Meter, Progress};
+use crate::retry::{Fault, Patience, Refusal, Retries};
 use crate::settings::HubSettings;
 use crate::stop::Stop;
 use crate::store::Store;
@@ -49,7 +50,7 @@ pub(crate) fn download(
 ) -> Result<(), HubError> {
     let revision = revision.unwrap_or(DEFAULT_REVISION);
     let cached = CachedModel::new(cache, id)?;
-    let http = Http::new(settings, &rules.patience, stop)?;
+    let http = Http::new(id, settings, &rules.patience, stop)?;
     let asked = Asked { id, revision, http: &http };
     let listing = asked.listing(&rules.patience, stop)?;
     let files = listing.model_files(id)?;

@@ -281,10 +281,12 @@ pub enum HubError {
     },
     /// The hub could not be reached at all.
     #[error(
-        "could not reach {host}: {problem}. Check the network and the proxy (HTTPS_PROXY, NO_PROXY); HF_ENDPOINT names another \
-         hub, and HF_HUB_OFFLINE=1 says not to ask any"
+        "the model '{id}' is not on this machine, and {host} could not be reached: {problem}. Check the network and the \
+         proxy (HTTPS_PROXY, NO_PROXY); HF_ENDPOINT names another hub, and HF_HUB_OFFLINE=1 says not to ask any"
     )]
     Unreachable {
+        /// The model's id.
+        id: String,
         /// The host that was asked for.
         host: String,
         /// What the system says.

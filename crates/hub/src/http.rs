@@ -1,7 +1,6 @@
-//! Requests to the hub: who is asked, with which token, through which proxy, how patiently, and what an answer means.
+//! Requests to the hub: who is asked, with which token, through which proxy, and what a failure is.
 //!
-//! Contract: [`Http::get`] makes one request and follows its redirects; [`Retries`] decides whether a [`Fault`] is tried
-//! again. The token goes to the endpoint's own scheme, host and port and to nobody else, redirects included; a redirect
+//! Contract: [`Http::get`] makes one request and follows its redirects. The token goes to the endpoint's own scheme, host and port and to nobody else, redirects included; a redirect
 //! from https to http is refused. No request has a total time-out, since a slow download that goes on is a good one: what
 //! ends is a connection that is not made in time, and one that is silent for too long.
 //!
@@ -16,124 +15,17 @@ use ureq::{Agent, Body, Proxy};
 
 use crate::HubError;
 use crate::error::shorten;
+use crate::retry::{Fault, Patience, Refusal};
 use crate::settings::HubSettings;
 use crate::stop::Stop;
 
 /// More than any hub needs: the hub itself redirects once, to its storage.
 const MAX_REDIRECTS: usize = 8;
 
-/// How long things may take, and how often they are tried.
-#[derive(Clone, Debug)]
-pub(crate) struct Patience {
-    /// For a name to be resolved, and for a connection to be made, TLS included.
-    pub(crate) connect: Duration,
-    /// Without a byte, before and within an answer.
-    pub(crate) idle: Duration,
-    /// Before the second try; doubled before each other one.
-    pub(crate) pause: Duration,
-    /// The longest that a hub's wish to be left alone is waited for.
-    pub(crate) longest_wait: Duration,
-    /// Tries in a row without progress.
-    pub(crate) tries: u32,
-}
-
-impl Default for Patience {
-    fn default() -> Self {
-        Patience {
-            connect: Duration::from_secs(10),
-            idle: Duration::from_secs(30),
-            pause: Duration::from_millis(300),
-            longest_wait: Duration::from_secs(10),
-            tries: 3,
-        }
-    }
-}
-
-/// Why a try failed.
-#[derive(Debug)]
-pub(crate) enum Fault {
-    /// Trying again would end the same way.
-    Final(HubError),
-    /// So would it here; what it means depends on what was asked for.
-    Refused(Refusal),
-    /// It may be different next time.
-    Passing { url: String, problem: String },
-    /// It will be different after a wait, if one was named.
-    Busy { url: String, wait: Option<String> },
-    /// No answer ever came: host and problem.
-    Unreachable { host: String, problem: String },
-}
-
-impl From<HubError> for Fault {
-    fn from(error: HubError) -> Self {
-        Fault::Final(error)
-    }
-}
-
-/// Counts the tries of one request.
-pub(crate) struct Retries<'a> {
-    patience: &'a Patience,
-    stop: &'a Stop,
-    failed: u32,
-}
-
-impl<'a> Retries<'a> {
-    pub(crate) fn new(patience: &'a Patience, stop: &'a Stop) -> Self {
-        Retries { patience, stop, failed: 0 }
-    }
-
-    /// The tries so far came to something: they do not count any more.
-    pub(crate) fn progress(&mut self) {
-        self.failed = 0;
-    }
-
-    /// Waits until it is time for the next try.
-    ///
-    /// # Errors
-    /// What to tell the caller, when there is to be none.
-    pub(crate) fn pause(&mut self, fault: Fault) -> Result<(), HubError> {
-        if self.stop.is_stopped() {
-            return Err(HubError::Stopped);
-        }
-        self.failed += 1;
-        let last = self.failed >= self.patience.tries;
-        let usual = self.patience.pause * 2u32.pow(self.failed - 1);
-        let wait = match fault {
-            Fault::Final(error) => return Err(error),
-            Fault::Refused(Refusal { status, code, said, url, .. }) => {
-                return Err(HubError::Refused { url, status, said: said.or(code) });
-            }
-            Fault::Passing { url, problem } if last => {
-                return Err(HubError::Interrupted { url, tries: self.failed, problem });
-            }
-            Fault::Unreachable { host, problem } if last => return Err(HubError::Unreachable { host, problem }),
-            Fault::Passing { .. } | Fault::Unreachable { .. } => usual,
-            Fault::Busy { url, wait } => {
-                let seconds = match &wait {
-                    Some(text) => text.parse().ok().map(Duration::from_secs),
-                    None => Some(usual),
-                };
-                match seconds.filter(|seconds| *seconds <= self.patience.longest_wait && !last) {
-                    Some(seconds) => seconds,
-                    None => return Err(HubError::RateLimited { url, wait: spoken(wait) }),
-                }
-            }
-        };
-        if self.stop.wait(wait) { Err(HubError::Stopped) } else { Ok(()) }
-    }
-}
-
-/// A `Retry-After` in words: it is a number of seconds or a date.
-fn spoken(wait: Option<String>) -> String {
-    match wait {
-        None => "a few minutes".to_owned(),
-        Some(text) if text.bytes().all(|b| b.is_ascii_digit()) => format!("{text} s"),
-        Some(date) => format!("some time ({})", shorten(&date)),
-    }
-}
-
 /// The hub, and how to reach it.
 pub(crate) struct Http<'a> {
+    /// The id of the model that it is asked for.
+    model: &'a str,
     settings: &'a HubSettings,
     stop: &'a Stop,
     patience: &'a Patience,
@@ -152,11 +44,16 @@ type Origin = (String, String, u16);
 impl<'a> Http<'a> {
     /// # Errors
     /// [`HubError::InvalidSetting`], [`HubError::Io`] of the token's file.
-    pub(crate) fn new(settings: &'a HubSettings, patience: &'a Patience, stop: &'a Stop) -> Result<Self, HubError> {
+    pub(crate) fn new(
+        model: &'a str,
+        settings: &'a HubSettings,
+        patience: &'a Patience,
+        stop: &'a Stop,
+    ) -> Result<Self, HubError> {
         let endpoint = settings.endpoint()?;
         let origin = endpoint.parse().ok().as_ref().and_then(origin).expect("checked by the settings");
         let token = settings.token()?;
-        Ok(Http { settings, stop, patience, endpoint, origin, token, agents: Mutex::default() })
+        Ok(Http { model, settings, stop, patience, endpoint, origin, token, agents: Mutex::default() })
     }
 
     pub(crate) fn endpoint(&self) -> &str {
@@ -263,27 +160,27 @@ impl<'a> Http<'a> {
         }
         let (scheme, host, _) = target;
         let proxy = self.settings.proxy(scheme, host).map(|(name, _)| format!(" (through the proxy of {name})"));
-        let unreachable = |problem: String| Fault::Unreachable {
+        let unreachable = |problem: &str| HubError::Unreachable {
+            id: self.model.to_owned(),
             host: host.to_owned(),
-            problem: problem + proxy.as_deref().unwrap_or_default(),
+            problem: format!("{problem}{}", proxy.as_deref().unwrap_or_default()),
         };
         let passing = |problem: String| Fault::Passing { url: url.to_owned(), problem };
         let seconds = |time: Duration| time.as_secs_f64();
         match error {
             // A name that does not exist, a certificate that is not trusted: the same next time.
-            Error::HostNotFound => {
-                HubError::Unreachable { host: host.to_owned(), problem: "there is no host of that name".to_owned() }
-                    .into()
-            }
+            Error::HostNotFound => unreachable("there is no host of that name").into(),
             Error::Tls(_) | Error::Rustls(_) | Error::Pem(_) | Error::TlsRequired => {
-                self.untrusted(&error.to_string(), host)
+                unreachable(&untrusted(&error.to_string())).into()
             }
             Error::Io(ref io) if io.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()) => {
-                self.untrusted(&io.to_string(), host)
+                unreachable(&untrusted(&io.to_string())).into()
             }
-            Error::ConnectProxyFailed(problem) => unreachable(format!("the proxy refused: {}", shorten(&problem))),
+            Error::ConnectProxyFailed(problem) => {
+                Fault::Unreachable(unreachable(&format!("the proxy refused: {}", shorten(&problem))))
+            }
             Error::Timeout(Timeout::Resolve | Timeout::Connect) => {
-                unreachable(format!("no connection within {} s", seconds(self.patience.connect)))
+                Fault::Unreachable(unreachable(&format!("no connection within {} s", seconds(self.patience.connect))))
             }
             Error::Timeout(_) => passing(format!("nothing came for {} s", seconds(self.patience.idle))),
             Error::Io(io) if io.kind() == std::io::ErrorKind::UnexpectedEof => {
@@ -299,18 +196,9 @@ impl<'a> Http<'a> {
             {
                 passing(format!("the connection was cut ({io})"))
             }
-            Error::Io(io) => unreachable(io.to_string()),
+            Error::Io(io) => Fault::Unreachable(unreachable(&io.to_string())),
             other => passing(shorten(&other.to_string())),
         }
-    }
-
-    fn untrusted(&self, problem: &str, host: &str) -> Fault {
-        let problem = format!(
-            "no secure connection ({}). If a proxy of your company looks into connections, its certificate must be in the \
-             system's store, or in a file that SSL_CERT_FILE names; a container may lack the package ca-certificates",
-            shorten(problem)
-        );
-        HubError::Unreachable { host: host.to_owned(), problem }.into()
     }
 
     /// An answer that is no success.
@@ -333,18 +221,13 @@ impl<'a> Http<'a> {
     }
 }
 
-/// An answer of refusal. A hub says in `X-Error-Code` what its status does not.
-#[derive(Debug)]
-pub(crate) struct Refusal {
-    pub(crate) status: u16,
-    pub(crate) code: Option<String>,
-    /// Its words, shortened.
-    pub(crate) said: Option<String>,
-    pub(crate) url: String,
-    /// Whether it is of the hub itself, and not of where that led.
-    pub(crate) of_hub: bool,
-    /// Whether it was sent the token.
-    pub(crate) token: bool,
+/// Why there is no secure connection, and what that is mostly due to.
+fn untrusted(problem: &str) -> String {
+    format!(
+        "no secure connection ({}). If a proxy of your company looks into connections, its certificate must be in the \
+         system's store, or in a file that SSL_CERT_FILE names; a container may lack the package ca-certificates",
+        shorten(problem)
+    )
 }
 
 pub(crate) fn not_a_hub(url: &str, problem: &str) -> HubError {

@@ -12,7 +12,8 @@
 //! ```text
 //! settings   endpoint, token, offline, proxies: what the environment and the caller say
 //! listing    one request: the commit, its files with sizes and hashes, and which of them a model needs
-//! transfer   one file: resumed, retried, hashed                    http   one request, its redirects, what answers mean
+//! transfer   one file: resumed, hashed, kept until it is whole
+//! http       one request and its redirects: token, proxy, TLS      retry  what can fail, and whether to try again
 //! store      blobs, locks, links, references: nothing half-written is ever taken for a model
 //! ```
 //!
@@ -34,6 +35,7 @@ mod listing;
 pub mod package;
 mod progress;
 mod resolve;
+mod retry;
 mod settings;
 mod stop;
 mod store;

@@ -17,9 +17,10 @@ use ureq::http::{StatusCode, header};
 use crate::HubError;
 use crate::error::shorten;
 use crate::hash::{hexadecimal, is_lfs_pointer};
-use crate::http::{Fault, Http, Patience, Retries};
+use crate::http::Http;
 use crate::listing::{Etag, RemoteFile};
 use crate::progress::Meter;
+use crate::retry::{Fault, Patience, Retries};
 use crate::stop::Stop;
 use crate::store::{Store, write};
 

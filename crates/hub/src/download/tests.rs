@@ -327,7 +327,7 @@ fn a_server_that_starts_anew_each_time_is_not_tried_for_ever() {
         head(stream, SIZE);
         let _ = stream.write_all(&vec![0; SIZE / 2]);
     }));
-    let http = Http::new(&settings, &patience, &stop).unwrap();
+    let http = Http::new(ID, &settings, &patience, &stop).unwrap();
     let transfer = Transfer { http: &http, store: &store, patience: &patience, stop: &stop };
     let mut report = |_: Progress| {};
     let url = format!("{}/model.safetensors", cutting.url);
