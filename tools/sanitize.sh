@@ -4,16 +4,21 @@
 #   tools/sanitize.sh                      address, then thread
 #   tools/sanitize.sh thread -p simile-kernels -- threads
 #
-# Needs a nightly toolchain on Linux (`rustup toolchain install nightly`); docs/testing.md says what was found. The
-# standard library is not instrumented (that takes its sources), so a race report may be about synchronisation that the
-# sanitizer cannot see: tools/sanitize.supp lists such places, each with its reason.
+# Needs a nightly toolchain on Linux (`rustup toolchain install nightly`). The standard library's memory accesses are not
+# instrumented (that takes its sources), so a race report may be about synchronisation that the sanitizer cannot see:
+# tools/sanitize.supp lists such places, each with its reason.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 case "${1:-both}" in
   both) "$0" address && exec "$0" thread ;;
   address) flags='-Zsanitizer=address' ;;
-  thread) flags='-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer' ;;
+  thread)
+    flags='-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer'
+    # Compiles the standard library's own bitcode again, where ThreadSanitizer then sees at least all atomics: without it
+    # every mutex that two threads want at once is reported.
+    export CARGO_PROFILE_DEV_LTO=fat
+    ;;
   *)
     echo "unknown sanitizer '$1': address, thread, or nothing for both" >&2
     exit 2
@@ -26,6 +31,8 @@ shift
 # The target is named so that build scripts and procedural macros are not instrumented.
 target=$(rustc +nightly -vV | sed -n 's/^host: //p')
 export RUSTFLAGS="$flags"
+# Symbolising a backtrace in several threads is the standard library's business and reported.
+export RUST_BACKTRACE=0
 export ASAN_OPTIONS="detect_stack_use_after_return=1 ${ASAN_OPTIONS:-}"
 export TSAN_OPTIONS="halt_on_error=1 suppressions=$PWD/tools/sanitize.supp ${TSAN_OPTIONS:-}"
 exec cargo +nightly test --target "$target" --target-dir "target/sanitize/$sanitizer" --tests --locked "$@"

@@ -12,6 +12,7 @@ use libfuzzer_sys::fuzz_target;
 use simile_fuzz::{files, folder, tiny, write_checkpoint};
 use simile_kernels::Isa;
 use simile_pipeline::{LoadOptions, PipelineError, Role, TextModel, Truncate};
+use tempfile::TempDir;
 
 /// Limits in tokens, special tokens included.
 const LIMITS: [usize; 4] = [3, 8, 64, 512];
@@ -20,6 +21,7 @@ struct Subject {
     library: tokenizers::Tokenizer,
     /// A model for each limit and policy.
     models: Vec<(usize, Truncate, TextModel)>,
+    _folder: TempDir,
 }
 
 fn subjects() -> &'static [Subject] {
@@ -47,9 +49,7 @@ fn subject(path: &PathBuf) -> Subject {
             models.push((limit, policy, TextModel::load(&files, &options).unwrap()));
         }
     }
-    // Kept: models may read rows of their tables from the file.
-    std::mem::forget(folder);
-    Subject { library, models }
+    Subject { library, models, _folder: folder }
 }
 
 fuzz_target!(|data: &[u8]| {

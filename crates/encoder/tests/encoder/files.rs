@@ -318,3 +318,12 @@ fn one_file_can_be_opened_by_path() {
     assert_eq!(tensor.to_vec().unwrap(), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
     assert!(weights.get("linear.bias").is_none());
 }
+
+/// A header of 60 bytes must not keep the loader busy for hours.
+#[test]
+fn a_table_of_a_million_million_empty_rows_takes_no_time() {
+    let json = r#"{"table":{"dtype":"F32","shape":[1000000000000,0],"data_offsets":[0,0]}}"#;
+    let dir = folder(&with_header(json, 0));
+    let table = Weights::open(dir.path()).unwrap().tensor("table").unwrap().into_table().unwrap();
+    assert_eq!((table.rows(), table.width()), (1_000_000_000_000, 0));
+}
