@@ -12,12 +12,14 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 case "${1:-both}" in
   both) "$0" address && exec "$0" thread ;;
-  address) flags='-Zsanitizer=address' ;;
+  address)
+    flags='-Zsanitizer=address'
+    crates=(-p simile-kernels -p simile-encoder -p simile-engine)
+    ;;
   thread)
     flags='-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer'
-    # Compiles the standard library's own bitcode again, where ThreadSanitizer then sees at least all atomics: without it
-    # every mutex that two threads want at once is reported.
-    export CARGO_PROFILE_DEV_LTO=fat
+    # Not the engine: every mutex that two of its threads want at once would be reported.
+    crates=(-p simile-kernels -p simile-encoder)
     ;;
   *)
     echo "unknown sanitizer '$1': address, thread, or nothing for both" >&2
@@ -26,7 +28,7 @@ case "${1:-both}" in
 esac
 sanitizer=$1
 shift
-[ $# -gt 0 ] || set -- -p simile-kernels -p simile-encoder -p simile-engine
+[ $# -gt 0 ] || set -- "${crates[@]}"
 
 # The target is named so that build scripts and procedural macros are not instrumented.
 target=$(rustc +nightly -vV | sed -n 's/^host: //p')
@@ -34,5 +36,5 @@ export RUSTFLAGS="$flags"
 # Symbolising a backtrace in several threads is the standard library's business and reported.
 export RUST_BACKTRACE=0
 export ASAN_OPTIONS="detect_stack_use_after_return=1 ${ASAN_OPTIONS:-}"
-export TSAN_OPTIONS="halt_on_error=1 suppressions=$PWD/tools/sanitize.supp ${TSAN_OPTIONS:-}"
+export TSAN_OPTIONS="suppressions=$PWD/tools/sanitize.supp ${TSAN_OPTIONS:-}"
 exec cargo +nightly test --target "$target" --target-dir "target/sanitize/$sanitizer" --tests --locked "$@"
