@@ -285,18 +285,20 @@ impl Job {
     /// Settles the job with what it has.
     pub(crate) fn finish(&self) {
         let Progress { tokens, data, chunks, .. } = std::mem::take(&mut *self.lock());
-        self.settle(Ok(Finished { tokens, data, chunks }));
+        self.settle(Ok(Finished { tokens, data, chunks }), || {});
     }
 
     /// Settles the job with a failure and takes it out of the queue.
     pub(crate) fn fail(&self, failure: Failure) {
-        self.settle(Err(failure));
-        if let Some(home) = self.home.upgrade() {
-            home.forget(self.id);
-        }
+        self.settle(Err(failure), || {
+            if let Some(home) = self.home.upgrade() {
+                home.forget(self.id);
+            }
+        });
     }
 
-    fn settle(&self, result: Result<Finished, Failure>) {
+    /// `leave` runs before the caller is answered, who may then look at the queue.
+    fn settle(&self, result: Result<Finished, Failure>, leave: impl FnOnce()) {
         if self.settled.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -306,6 +308,7 @@ impl Job {
             // Results that nobody gets; the texts go when the queue lets go of the job.
             *self.lock() = Progress::default();
         }
+        leave();
         if let Some(done) = done {
             // The caller's function panicking must not take the dispatcher with it, and there is nobody left to tell.
             let _ = panics::catch(|| done(result));
@@ -326,7 +329,7 @@ impl Listener for Job {
 impl Drop for Job {
     fn drop(&mut self) {
         // Not `fail`: nobody holds the job, so no queue does, and one may be locked.
-        self.settle(Err(Failure::new(ErrorKind::TaskFailed, "the call was dropped before it was finished")));
+        self.settle(Err(Failure::new(ErrorKind::TaskFailed, "the call was dropped before it was finished")), || {});
     }
 }
 
