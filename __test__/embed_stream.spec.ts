@@ -154,6 +154,17 @@ test('reading, computing and delivering overlap', async (t) => {
   await rows.return(undefined)
 })
 
+test('a window is delivered when it is computed, not with the one after it', async (t) => {
+  const alone = await TextEmbedding.load(tiny('tiny-bert-cls'))
+  // So long that handing them over takes several turns of the event loop, in which the next window is read.
+  const long = Array.from({ length: 2048 }, (_, i) => `${i} ${'a longer text '.repeat(120)}`)
+  const computed: number[] = []
+  for await (const _ of alone.embedStream(long, { onProgress: () => computed.push(alone.stats().texts) })) {
+  }
+  // Were the windows in one another's way, two of them would be done whenever the first of them is told.
+  t.true((computed[0] as number) < 1024, `${computed}`)
+})
+
 test('break ends the source and what was begun', async (t) => {
   for (const kind of ['sync', 'async'] as const) {
     const source = new Source(texts(5000))

@@ -77,6 +77,8 @@ export class ModelHandle {
   #running = 0
   #disposal: Promise<void> | undefined
   #whenIdle: (() => void) | undefined
+  /** When the texts of the last bulk call have been handed over: bulk calls come to their queue in the order of the calls. */
+  #pushed: Promise<unknown> = Promise.resolve()
 
   constructor(model: string, options: Checked<ModelOptions>) {
     this.model = model
@@ -164,7 +166,7 @@ export class ModelHandle {
 
   /** Cuts a text into chunks that are embedded whole. */
   async chunks(text: string, { signal, ...options }: ChunkCall): Promise<NativeChunks> {
-    return this.#withTexts([text], { signal }, async (model, batch, cancel) =>
+    return this.#withTexts([text], { signal, priority: 'bulk' }, async (model, batch, cancel) =>
       this.#settled(model, await model.chunks(batch, options as NativeChunkOptions, cancel)),
     )
   }
@@ -182,7 +184,7 @@ export class ModelHandle {
   /** Hands the texts over and does `work` with them, until it is done or the signal aborts. */
   async #withTexts<T>(
     texts: CallTexts,
-    { signal, admission }: Pick<EmbedCall, 'signal' | 'admission'>,
+    { signal, admission, priority }: Pick<EmbedCall, 'signal' | 'admission' | 'priority'>,
     work: (model: NativeModel, batch: NativeTextBatch, cancel: NativeCancel) => Promise<T>,
   ): Promise<T> {
     throwIfAborted(signal)
@@ -191,7 +193,11 @@ export class ModelHandle {
     const cancel = new NativeCancel()
     const run = async () => {
       const batch = new NativeTextBatch()
-      await pushTexts(batch, texts, signal)
+      const push = () => pushTexts(batch, texts, signal)
+      // A call with few texts would else overtake one whose texts take several turns of the event loop.
+      const pushed = priority === 'bulk' ? this.#pushed.then(push) : push()
+      if (priority === 'bulk') this.#pushed = pushed.catch(() => {})
+      await pushed
       return work(model, batch, cancel)
     }
     return abortable(
