@@ -14,6 +14,7 @@ import {
   EmbedError,
   type ModelConfig,
   NativeEmbeddingService,
+  OverloadedError,
   type ServiceEmbedOptions,
   TextTooLongError,
 } from 'simile'
@@ -279,7 +280,7 @@ test('a wrong number of vectors, or no vectors, is an error, and nothing of it i
     ['too many', createEmbeddings([row, row, row]), /gave 3 vectors/],
     ['nothing', undefined, /gave undefined/],
     ['a hole', Object.assign(Array(2), { 0: row }), /gave undefined as vector 1/],
-    ['another length', createEmbeddings([row, Float32Array.of(1, 2)]), /as vector 1/],
+    ['another length', [row, Float32Array.of(1, 2)], /as vector 1/],
     ['plain arrays', [[1], [2]], /gave an array as vector 0/],
   ]
   for (const options of [{}, { singleFlight: true }, { capacity: 0 }]) {
@@ -698,5 +699,81 @@ test('random requests at once, with aborts and failures: every promise settles, 
     t.is(outcomes.right + outcomes.failed + outcomes.aborted, 400)
     t.true(outcomes.right > 100 && outcomes.failed > 5 && outcomes.aborted > 5, JSON.stringify(outcomes))
     t.true(service.cacheStats().entries <= 20)
+  }
+})
+
+test('single flight: requests that wait differently long are not joined', async (t) => {
+  const { inner, service } = around({ singleFlight: true })
+  const held = gate<void>()
+  const { answer } = inner
+  inner.answer = async (texts, role, options) => {
+    await held.promise
+    if (options?.maxWait === 1) throw new OverloadedError('too late', { limit: 1, unit: 'ms' })
+    return answer(texts, role, options)
+  }
+  const hasty = service.embed(['a'], { maxWait: 1 })
+  const patient = service.embed(['a'])
+  await until(() => inner.calls.length === 2)
+  held.resolve()
+  await t.throwsAsync(hasty, { code: 'Overloaded' })
+  t.is((await patient).length, 1)
+})
+
+test('single flight: a call that gave its result is not aborted afterwards', async (t) => {
+  const { inner, service } = around({ singleFlight: true })
+  const aborted: unknown[] = []
+  const { answer } = inner
+  inner.answer = (texts, role, options) => {
+    options?.signal?.addEventListener('abort', () => aborted.push(texts))
+    return answer(texts, role, options)
+  }
+  const controller = new AbortController()
+  await Promise.all([service.embed(['a']), service.embed(['a'], { signal: controller.signal }), service.embed(['b'])])
+  controller.abort()
+  t.deepEqual(aborted, [])
+})
+
+test('a disposal lets requests in progress finish, whatever they were at', async (t) => {
+  for (const options of [{}, { capacity: 0 }, { singleFlight: true }]) {
+    const native = new NativeEmbeddingService({ model: FOLDER })
+    const service = new CachedEmbeddingService(native, options)
+    const request = service.embed(['the dog'])
+    const disposal = Promise.all([service.dispose(), service.dispose()])
+    t.is((await request).length, 1, JSON.stringify(options))
+    await disposal
+    await t.throwsAsync(service.embed(['the dog']), { code: 'ModelNotLoaded' })
+  }
+})
+
+test('what only looks like checked texts is refused, so nobody gets around the limits', async (t) => {
+  const native = new NativeEmbeddingService({ model: FOLDER })
+  class Own extends BaseEmbeddingService {
+    readonly name = 'own'
+    supportsModel() {
+      return true
+    }
+    async embed(texts: readonly string[]) {
+      return createEmbeddings(texts.map(() => Float32Array.of(1)))
+    }
+  }
+  for (const service of [native, new CachedEmbeddingService(native), new Own()]) {
+    const [hook] = Object.getOwnPropertySymbols(
+      service instanceof Own ? BaseEmbeddingService.prototype : Object.getPrototypeOf(service),
+    ).filter(({ description }) => description === 'simile.embedValidated') as [symbol]
+    const call = async () =>
+      (service as never as Record<symbol, (texts: object, role: string) => Promise<unknown>>)[hook]?.(
+        { texts: ['a'] },
+        'generic',
+      )
+    await t.throwsAsync(call, { code: 'InvalidInput', message: /made by this package only/ }, service.name)
+  }
+})
+
+test('an instruction has the limit of a text', async (t) => {
+  const { service } = around()
+  const limit = { code: 'InvalidInput', message: /instruction has 32769 UTF-8 bytes.*at most 32768/ }
+  const native = new NativeEmbeddingService({ model: FOLDER })
+  for (const one of [service, native]) {
+    await t.throwsAsync(one.embedQuery(['a'], { instruction: 'x'.repeat(32_769) }), limit)
   }
 })

@@ -142,6 +142,48 @@ test('a source that waits for the answer to its last text gets it', async (t) =>
   t.is(answers, 5)
 })
 
+test('a consumer slower than a source that pauses: no text is lost, and nothing that goes wrong', async (t) => {
+  const broken = new Error('the file ended')
+  const turns = async (count: number) => {
+    for (let i = 0; i < count; i++) await turn()
+  }
+  for (const [what, list, error] of [
+    ['texts', texts(12), undefined],
+    ['a failure', [...texts(7), broken], broken],
+  ] as const) {
+    for (const [pause, slow] of [
+      [3, 30],
+      [10, 40],
+      [30, 100],
+      [30, 10],
+    ] as const) {
+      const source = new Source(list, () => turns(pause))
+      const stream = model.embedStream(source.async)
+      const rows: string[] = []
+      const outcome = await (async () => {
+        for await (const row of stream) {
+          rows.push(bytes(row))
+          await turns(slow)
+        }
+      })().then(
+        () => undefined,
+        (error) => error,
+      )
+      const good = (list as unknown[]).filter((text): text is string => typeof text === 'string')
+      const at = `${what}, pause ${pause}, slow ${slow}`
+      t.is(outcome, error, at)
+      t.deepEqual(rows, (await model.embed(good)).map(bytes), at)
+      t.is(stream.texts, good.length, at)
+    }
+  }
+})
+
+test('a stream is gone through once', async (t) => {
+  const stream = model.embedStream(texts(3))
+  t.is((await drain(stream)).rows.length, 3)
+  t.true(EmbedError.is((await drain(stream)).error, 'InvalidInput'))
+})
+
 test('reading, computing and delivering overlap', async (t) => {
   const source = new Source(texts(1500))
   const alone = await TextEmbedding.load(tiny('tiny-bert-cls'))

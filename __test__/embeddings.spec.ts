@@ -121,3 +121,26 @@ test('createEmbeddings gives rows of another service the same shape', (t) => {
     [3, 4],
   ])
 })
+
+test('createEmbeddings refuses rows that do not belong together', (t) => {
+  const two = Float32Array.of(1, 2)
+  t.like(
+    t.throws(() => createEmbeddings([two, Float32Array.of(1)])),
+    {
+      code: 'DimensionMismatch',
+      index: 1,
+      limit: 2,
+      actual: 1,
+    },
+  )
+  t.like(
+    t.throws(() => createEmbeddings([two], { dimensions: 3 })),
+    { code: 'DimensionMismatch', index: 0 },
+  )
+  for (const row of [[1, 2], Float64Array.of(1, 2), undefined]) {
+    t.like(
+      t.throws(() => createEmbeddings([two, row as never])),
+      { code: 'InvalidInput', index: 1 },
+    )
+  }
+})

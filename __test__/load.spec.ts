@@ -1,4 +1,4 @@
-/** Many calls at once, too many, and too late. */
+/** Many calls at once, too many, and too late. Tests that measure time have the queue for themselves. */
 
 import { setImmediate } from 'node:timers/promises'
 import test from 'ava'
@@ -29,7 +29,7 @@ test('512 calls at once each get their own rows', async (t) => {
   t.like(model.stats(), { calls: 513, failed: 0, refused: 0, queuedCalls: 0, queuedTexts: 0 })
 })
 
-test('20,000 small texts: one call and 2,000 calls give the same, and neither takes for ever', async (t) => {
+test.serial('20,000 small texts: one call and 2,000 calls give the same, and neither takes for ever', async (t) => {
   const model = await TextEmbedding.load(FOLDER)
   const texts = Array.from({ length: 20_000 }, (_, index) => `text ${index}`)
   const start = performance.now()
@@ -79,7 +79,7 @@ test('SIMILE_QUEUE_MB: what is not allowed is the error of every load', async (t
   }
 })
 
-test('maxWait: a call that is not begun in time is refused, one that is begun is not', async (t) => {
+test.serial('maxWait: a call that is not begun in time is refused, one that is begun is not', async (t) => {
   const model = await TextEmbedding.load(FOLDER)
   // Many turns of the dispatcher, all before the calls that follow.
   const busy = model.embed(Array(20_000).fill('the dog and the fox and the world '.repeat(8)))
@@ -104,7 +104,7 @@ test('maxWait must be a whole number of at least 1', async (t) => {
   }
 })
 
-test('a text of megabytes is given up soon after an abort, and queries run meanwhile', async (t) => {
+test.serial('a text of megabytes is given up soon after an abort, and queries run meanwhile', async (t) => {
   const model = await TextEmbedding.load(FOLDER)
   const long = 'the dog and the fox and the world '.repeat(600_000)
   const controller = new AbortController()
@@ -117,5 +117,5 @@ test('a text of megabytes is given up soon after an abort, and queries run meanw
   // Tokenising 20 MB takes seconds; what is bulk too comes through long before.
   const start = performance.now()
   t.is((await model.embed(['hello'])).length, 1)
-  t.true(performance.now() - start < 2000, `${performance.now() - start} ms`)
+  t.true(performance.now() - start < 4000, `${performance.now() - start} ms`)
 })

@@ -24,8 +24,9 @@ import {
   MAX_CACHE_CAPACITY,
   sameContract,
 } from './cache'
-import { type Embeddings, type TokenCount, withFacts } from './embeddings'
+import { type Embeddings, isRow, type TokenCount, withFacts } from './embeddings'
 import { atIndex, InferenceFailedError, InvalidInputError } from './errors'
+import { InProgress } from './in_progress'
 import type { ModelConfig } from './models'
 import {
   type Checked,
@@ -46,7 +47,7 @@ import {
 } from './services'
 import { type Entries, SingleFlight } from './single_flight'
 import { Turns } from './turns'
-import { describe, excerpt, type ValidatedTexts, validateTexts } from './validation'
+import { describe, excerpt, proven, type ValidatedTexts, validateTexts } from './validation'
 
 /** Options of {@link CachedEmbeddingService}. */
 export interface CachedEmbeddingServiceOptions {
@@ -100,6 +101,7 @@ export class CachedEmbeddingService implements EmbeddingService {
   readonly #inner: EmbeddingService & Extras
   readonly #cache: EmbeddingCache
   readonly #flights: SingleFlight | undefined
+  readonly #inProgress = new InProgress()
 
   /**
    * @param inner - Any service; one of your own needs no base class.
@@ -180,10 +182,14 @@ export class CachedEmbeddingService implements EmbeddingService {
     return this.#inner.cacheSize?.() ?? 0
   }
 
-  /** Forgets all vectors for good, and disposes of the inner service where that can be done. Later requests go through to it. */
+  /**
+   * Lets requests in progress finish, forgets all vectors for good, and disposes of the inner service where that can be
+   * done, so wrap a service that others use too without disposing of the wrapper. Later requests go through to it.
+   */
   async dispose(): Promise<void> {
     this.#cache.close()
     this.#flights?.clear()
+    await this.#inProgress.idle()
     await this.#inner.dispose?.()
   }
 
@@ -194,18 +200,20 @@ export class CachedEmbeddingService implements EmbeddingService {
 
   /** @internal */
   [embedValidated](valid: ValidatedTexts, role: EmbeddingRole, options?: ServiceEmbedOptions): Promise<Embeddings> {
-    return this.#run(valid, role, options)
+    return this.#inProgress.count(() => this.#run(proven(valid), role, options))
   }
 
-  async #checked(
+  #checked(
     texts: readonly string[],
     role: EmbeddingRole,
     options: ServiceEmbedOptions | undefined,
     priority?: Priority,
   ): Promise<Embeddings> {
     const given = snapshotOptions(options)
-    const valid = await validateTexts(texts, pendingSignal(given))
-    return this.#run(valid, checkRole(role), given, priority)
+    return this.#inProgress.count(async () => {
+      const valid = await validateTexts(texts, pendingSignal(given))
+      return this.#run(valid, checkRole(role), given, priority)
+    })
   }
 
   /** What follows the texts in the order of checks: options, signal. Then the work, which an abort leaves at once. */
@@ -262,7 +270,7 @@ export class CachedEmbeddingService implements EmbeddingService {
     const fresh = await this.#located(positionsOf(wanted), () => {
       if (wanted.length === 0) return Promise.resolve(new Map<string, Entry>())
       if (this.#flights === undefined) return fetch(wanted, call.signal)
-      return this.#flights.entries(wanted, call.priority, fetch, call.signal)
+      return this.#flights.entries(wanted, `${call.priority} ${call.maxWait ?? ''}`, fetch, call.signal)
     })
     const entries = keys.map((key) => (fresh.get(key) ?? found.get(key)) as Entry)
     const [first] = entries as [Entry]
@@ -326,11 +334,6 @@ export class CachedEmbeddingService implements EmbeddingService {
       return { row: row.slice(), tokens: count && Object.freeze({ ...count }), cut, contractId }
     })
   }
-}
-
-/** By its tag: a row that the addon made is of another realm than this file where a test runner has its own. */
-function isRow(value: unknown): value is Float32Array {
-  return Object.prototype.toString.call(value) === '[object Float32Array]'
 }
 
 /** A result of copies of what is kept. */

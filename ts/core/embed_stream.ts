@@ -15,7 +15,6 @@ import { onAbort, throwIfAborted } from './abort'
 import type { Embeddings } from './embeddings'
 import { atIndex, InvalidInputError } from './errors'
 import { TextWindows } from './text_windows'
-import { describe } from './validation'
 
 /** How far a stream is. */
 export interface StreamProgress {
@@ -35,12 +34,6 @@ export interface EmbeddingStream extends AsyncIterable<Float32Array>, StreamProg
   readonly contractId: string
   /** The rows. `break` ends the source and what was begun. */
   [Symbol.asyncIterator](): AsyncGenerator<Float32Array, void, undefined>
-}
-
-/** Checks a function that is told of progress. */
-export function progressCallback(value: unknown, name: string): (progress: StreamProgress) => void {
-  if (typeof value === 'function') return value as (progress: StreamProgress) => void
-  throw new InvalidInputError(`${name} must be a function, not ${describe(value)}`, { option: name })
 }
 
 interface Window {
@@ -73,7 +66,7 @@ export class WindowedStream implements EmbeddingStream {
   readonly #controller = new AbortController()
   #reading: Promise<unknown> = Promise.resolve()
   #computing = 0
-  #rows: AsyncGenerator<Float32Array, void, undefined> | undefined
+  #begun = false
   #progress: StreamProgress = { texts: 0, tokens: 0, truncated: 0 }
 
   constructor(parts: StreamParts) {
@@ -96,8 +89,13 @@ export class WindowedStream implements EmbeddingStream {
   }
 
   [Symbol.asyncIterator](): AsyncGenerator<Float32Array, void, undefined> {
-    this.#rows ??= this.#deliver()
-    return this.#rows
+    if (this.#begun) {
+      throw new InvalidInputError('a stream can be gone through once; call embedStream again for another', {
+        option: 'texts',
+      })
+    }
+    this.#begun = true
+    return this.#deliver()
   }
 
   async *#deliver(): AsyncGenerator<Float32Array, void, undefined> {

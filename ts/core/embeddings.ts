@@ -7,6 +7,9 @@
  * plain array that it is.
  */
 
+import { DimensionMismatchError, InvalidInputError } from './errors'
+import { describe } from './validation'
+
 /** Tokens of one text, special tokens counted. `embedded < total` says that the text was cut. */
 export interface TokenCount {
   /** Tokens before truncation. */
@@ -47,14 +50,36 @@ export interface FlatEmbeddings extends EmbeddingFacts {
   readonly count: number
 }
 
+/** By its tag: a row that the addon made is of another realm than this file where a test runner has its own. */
+export function isRow(value: unknown): value is Float32Array {
+  return Object.prototype.toString.call(value) === '[object Float32Array]'
+}
+
 /**
  * Gives rows the shape of a result, for a service of your own: `dimensions` defaults to the length of
  * the first row, `tokens` to none, `truncated` to those of `tokens` that were cut.
+ *
+ * @throws {@link InvalidInputError} for a row that is no `Float32Array`, {@link DimensionMismatchError} for one of
+ *   another length, each with its index.
  */
 export function createEmbeddings(rows: readonly Float32Array[], facts: Partial<EmbeddingFacts> = {}): Embeddings {
+  const dimensions = facts.dimensions ?? rows[0]?.length ?? 0
+  rows.forEach((row, index) => {
+    if (!isRow(row)) {
+      throw new InvalidInputError(`row ${index} must be a Float32Array, not ${describe(row)}`, { index })
+    }
+    if (row.length !== dimensions) {
+      throw new DimensionMismatchError(`row ${index} has ${row.length} dimensions, not ${dimensions}`, {
+        index,
+        limit: dimensions,
+        actual: row.length,
+        unit: 'dimensions',
+      })
+    }
+  })
   const tokens = Object.freeze((facts.tokens ?? []).map((count) => Object.freeze({ ...count })))
   return withFacts([...rows], {
-    dimensions: facts.dimensions ?? rows[0]?.length ?? 0,
+    dimensions,
     tokens,
     truncated: facts.truncated ?? tokens.filter(({ total, embedded }) => embedded < total).length,
     contractId: facts.contractId ?? '',

@@ -19,6 +19,7 @@ import {
   withFacts,
 } from './embeddings'
 import { ModelNotLoadedError } from './errors'
+import { InProgress } from './in_progress'
 import type { ModelOptions } from './model_options'
 import { modelPackageFolders } from './model_packages'
 import {
@@ -74,9 +75,11 @@ export class ModelHandle {
   readonly #options: Checked<ModelOptions>
   #native: NativeModel | undefined
   #finalStats: NativeStats | undefined
-  #running = 0
+  /** Work that the addon has not settled: an aborted call is, after its caller was told. */
+  readonly #inProgress = new InProgress()
   #disposal: Promise<void> | undefined
-  #whenIdle: (() => void) | undefined
+  /** Whether its only caller has left: nobody hears of the load any more. */
+  #abandoned = false
   /** When the texts of the last bulk call have been handed over: bulk calls come to their queue in the order of the calls. */
   #pushed: Promise<unknown> = Promise.resolve()
 
@@ -96,10 +99,12 @@ export class ModelHandle {
     const cancel = new (native().NativeCancel)()
     return abortable(
       signal,
-      () => this.#counted(async () => this.#settled(model, await model.load(cancel))),
+      () => this.#inProgress.count(async () => this.#settled(model, await model.load(cancel))),
       () => {
         cancel.cancel()
-        if (owner === 'caller') model.dispose()
+        if (owner !== 'caller') return
+        model.dispose()
+        this.#abandoned = true
       },
     )
   }
@@ -107,7 +112,7 @@ export class ModelHandle {
   /** Runs a call that has something to do before it needs the model; a disposal that comes later waits for it. */
   admit<T>(call: (admission: Admission) => Promise<T>): Promise<T> {
     const admission = { open: this.#disposal === undefined }
-    return this.#counted(() => call(admission))
+    return this.#inProgress.count(() => call(admission))
   }
 
   /** Throws what a call would: the reason of an aborted signal, `ModelNotLoaded` after disposal. */
@@ -173,7 +178,7 @@ export class ModelHandle {
 
   /** Lets calls in progress finish, then frees the model. */
   dispose(): Promise<void> {
-    this.#disposal ??= this.#idle().then(() => {
+    this.#disposal ??= this.#inProgress.idle().then(() => {
       this.#finalStats = this.#native?.stats()
       this.#native?.dispose()
       this.#native = undefined
@@ -202,7 +207,7 @@ export class ModelHandle {
     }
     return abortable(
       signal,
-      () => this.#counted(run),
+      () => this.#inProgress.count(run),
       () => cancel.cancel(),
     )
   }
@@ -233,7 +238,7 @@ export class ModelHandle {
 
   #reportProgress(model = this.#native): void {
     const { onProgress } = this.#options
-    if (!onProgress || !model) return
+    if (!onProgress || !model || this.#abandoned) return
     for (const progress of model.takeProgress()) {
       try {
         onProgress(progress)
@@ -256,23 +261,5 @@ export class ModelHandle {
       ...(batchSize !== undefined && { batchSize }),
       ...(maxWait !== undefined && { maxWait }),
     }
-  }
-
-  /** Counts work until the addon has settled it, which for an aborted call is after its caller was told. */
-  async #counted<T>(work: () => Promise<T>): Promise<T> {
-    this.#running++
-    try {
-      return await work()
-    } finally {
-      this.#running--
-      if (this.#running === 0) this.#whenIdle?.()
-    }
-  }
-
-  #idle(): Promise<void> {
-    if (this.#running === 0) return Promise.resolve()
-    return new Promise((resolve) => {
-      this.#whenIdle = resolve
-    })
   }
 }

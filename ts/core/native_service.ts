@@ -41,7 +41,7 @@ import {
   type ServiceEmbedOptions,
 } from './services'
 import { type ModelStats, modelStats } from './stats'
-import { excerpt, type ValidatedTexts, validateTexts } from './validation'
+import { excerpt, proven, type ValidatedTexts, validateTexts } from './validation'
 
 /** Options of {@link NativeEmbeddingService}. */
 export interface NativeEmbeddingServiceOptions extends ModelOptions {
@@ -193,7 +193,7 @@ export class NativeEmbeddingService extends BaseEmbeddingService {
     role: EmbeddingRole,
     options?: ServiceEmbedOptions,
   ): Promise<Embeddings> {
-    return this.#run(valid, role, options)
+    return this.#run(proven(valid), role, options)
   }
 
   /** A request from outside: its texts and its role are checked first. It counts as in progress meanwhile. */

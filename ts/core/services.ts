@@ -12,7 +12,7 @@
  */
 
 import type { Embeddings } from './embeddings'
-import { InternalError, ModelInitializationError } from './errors'
+import { InternalError, InvalidInputError, ModelInitializationError } from './errors'
 import { DEFAULT_MODEL, describeModel, type ModelConfig, type RegistryEntry } from './models'
 import {
   anyText,
@@ -26,7 +26,7 @@ import {
   wholeNumber,
 } from './options'
 import { applyPrompt, checkRole, type EmbeddingRole, type Priority, type Prompt, priorityOf } from './roles'
-import { excerpt, type ValidatedTexts, validateTexts } from './validation'
+import { describe, excerpt, MAX_TEXT_BYTES, proven, type ValidatedTexts, validateTexts } from './validation'
 
 /** Options of one request to a service. */
 export interface ServiceEmbedOptions {
@@ -80,11 +80,24 @@ export interface EmbeddingService {
   modelConfig(model?: string): ModelConfig
 }
 
+/** An instruction is put in front of every text of a request, so it has the limit of a text. */
+function instructionText(value: unknown, name: string): string {
+  const instruction = anyText(value, name)
+  const bytes = Buffer.byteLength(instruction, 'utf8')
+  if (bytes <= MAX_TEXT_BYTES) return instruction
+  throw new InvalidInputError(`${name} has ${bytes} UTF-8 bytes; a service takes at most ${MAX_TEXT_BYTES}`, {
+    option: name,
+    limit: MAX_TEXT_BYTES,
+    actual: bytes,
+    unit: 'bytes',
+  })
+}
+
 /** The checks of {@link ServiceEmbedOptions}. */
 export const SERVICE_EMBED_CHECKS: OptionChecks<ServiceEmbedOptions> = {
   model: text,
   batchSize: wholeNumber(1),
-  instruction: anyText,
+  instruction: instructionText,
   priority: oneOf(['interactive', 'bulk']),
   maxWait: wholeNumber(1),
   signal,
@@ -116,11 +129,12 @@ export abstract class BaseEmbeddingService implements EmbeddingService {
   async embedOne(text: string, options?: ServiceEmbedOptions): Promise<Float32Array> {
     const { priority = 'interactive', ...rest } = optionsObject(options)
     const rows = await this.embed([text], { ...rest, priority })
-    const [row] = rows
-    if (row !== undefined && rows.length === 1) return row
-    throw new InternalError(`${this.name}.embed gave ${rows.length} vectors for one text`, {
+    const count = Array.isArray(rows) ? rows.length : undefined
+    const [row] = count === 1 ? rows : []
+    if (row !== undefined) return row
+    throw new InternalError(`${this.name}.embed gave ${count ?? describe(rows)} vectors for one text`, {
       limit: 1,
-      actual: rows.length,
+      ...(count !== undefined && { actual: count }),
       unit: 'texts',
     })
   }
@@ -186,7 +200,7 @@ export abstract class BaseEmbeddingService implements EmbeddingService {
    * @internal
    */
   [embedValidated](valid: ValidatedTexts, role: EmbeddingRole, options?: ServiceEmbedOptions): Promise<Embeddings> {
-    return this.embedWithRole(valid.texts, role, options)
+    return this.embedWithRole([...proven(valid).texts], role, options)
   }
 }
 

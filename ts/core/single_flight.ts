@@ -22,6 +22,7 @@ interface Flight {
   readonly entries: Promise<Entries>
   readonly controller: AbortController
   waiting: number
+  landed: boolean
 }
 
 /** The calls that are under way. */
@@ -53,9 +54,9 @@ export class SingleFlight {
       waits = false
       for (const flight of flights) {
         flight.waiting--
-        if (flight.waiting > 0) continue
+        // A call that has ended is not told that it was given up.
+        if (flight.waiting > 0 || flight.landed) continue
         this.#land(flight, lane)
-        // Nothing happens to a call that has ended.
         flight.controller.abort(signal?.reason)
       }
     }
@@ -77,7 +78,7 @@ export class SingleFlight {
   #start(keys: readonly string[], lane: string, fetch: Fetch): Flight {
     const controller = new AbortController()
     const entries = fetch(keys, controller.signal)
-    const flight: Flight = { keys, entries, controller, waiting: 0 }
+    const flight: Flight = { keys, entries, controller, waiting: 0, landed: false }
     for (const key of keys) this.#flights.set(lane + key, flight)
     const land = () => this.#land(flight, lane)
     entries.then(land, land)
@@ -85,6 +86,7 @@ export class SingleFlight {
   }
 
   #land(flight: Flight, lane: string): void {
+    flight.landed = true
     for (const key of flight.keys) {
       if (this.#flights.get(lane + key) === flight) this.#flights.delete(lane + key)
     }

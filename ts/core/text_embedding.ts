@@ -3,14 +3,14 @@
  * boundary of an application, see the services.
  */
 
-import { type EmbeddingStream, progressCallback, type StreamProgress, WindowedStream } from './embed_stream'
+import { type EmbeddingStream, type StreamProgress, WindowedStream } from './embed_stream'
 import { type Embeddings, type FlatEmbeddings, flatWithFacts, withFacts } from './embeddings'
 import { InvalidInputError } from './errors'
 import { ModelHandle } from './model_handle'
 import { MODEL_OPTION_CHECKS, type ModelOptions } from './model_options'
 import { checkDimensions, DEFAULT_MODEL, type ModelDescriptor, modelDescriptor } from './models'
 import type { NativeModelInfo } from './native'
-import { anyText, checkOptions, type OptionChecks, oneOf, signal, text, wholeNumber } from './options'
+import { anyText, callback, checkOptions, type OptionChecks, oneOf, signal, text, wholeNumber } from './options'
 import { checkRole, countPriority, type EmbeddingRole, type Priority, priorityOf } from './roles'
 import { type ModelStats, modelStats } from './stats'
 import { Turns } from './turns'
@@ -115,7 +115,7 @@ const EMBED_CHECKS: OptionChecks<EmbedOptions> = {
 }
 const TOKEN_COUNT_CHECKS: OptionChecks<TokenCountOptions> = { instruction: anyText, signal }
 const { output: _, ...ROW_CHECKS } = EMBED_CHECKS
-const STREAM_CHECKS: OptionChecks<StreamOptions> = { ...ROW_CHECKS, role: checkRole, onProgress: progressCallback }
+const STREAM_CHECKS: OptionChecks<StreamOptions> = { ...ROW_CHECKS, role: checkRole, onProgress: callback }
 const CHUNK_CHECKS: OptionChecks<ChunkOptions> = {
   maxTokens: wholeNumber(1),
   overlap: wholeNumber(0),

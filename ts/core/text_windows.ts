@@ -56,7 +56,7 @@ export class TextWindows {
   #read = 0
   #ended = false
   #failed = false
-  #pending: Promise<Step> | undefined
+  #pending: Asked | undefined
   #idle = true
   #whenIdle: (() => void) | undefined
 
@@ -118,29 +118,36 @@ export class TextWindows {
     if (this.#ended) return
     this.#ended = true
     const ending = Promise.resolve(this.#iterator.return?.())
-    if (this.#pending === undefined) await ending
+    if (!this.#pending?.busy) await ending
     // A source that never answers would never end either; what it says later has nobody to go to.
     else ending.catch(() => {})
   }
 
-  /** The source's next step; {@link LATER} when it lets us wait although there is nothing else to do. */
+  /**
+   * The source's next step; {@link LATER} when it lets us wait although there is nothing else to do. A step that
+   * comes after that is the next one asked for.
+   */
   #step(mayBreak: boolean): Promise<Step | typeof LATER> {
-    this.#pending ??= Promise.resolve((this.#iterator as AsyncIterator<unknown>).next())
-    const pending = this.#pending
+    this.#pending ??= ask(this.#iterator as AsyncIterator<unknown>)
+    const { step } = this.#pending
     return new Promise((resolve, reject) => {
+      let open = true
       // One turn of the event loop is time enough for what is there already.
       const wait = () => setImmediate(() => settle(() => resolve(LATER)))
       const settle = (how: () => void) => {
+        if (!open) return
+        open = false
         release()
         if (this.#whenIdle === wait) this.#whenIdle = undefined
         how()
       }
       const release = onAbort(this.#signal, () => settle(() => reject(this.#signal.reason)))
-      const arrived = (how: () => void) => {
-        if (this.#pending === pending) this.#pending = undefined
-        settle(how)
-      }
-      pending.then(
+      const arrived = (how: () => void) =>
+        settle(() => {
+          this.#pending = undefined
+          how()
+        })
+      step.then(
         (step) => arrived(() => resolve(step)),
         (error) => arrived(() => reject(error)),
       )
@@ -149,4 +156,20 @@ export class TextWindows {
       if (this.#idle) wait()
     })
   }
+}
+
+/** A step that the source was asked for and that nobody got yet. */
+interface Asked {
+  readonly step: Promise<Step>
+  /** Whether the source is busy with it. */
+  busy: boolean
+}
+
+function ask(iterator: AsyncIterator<unknown>): Asked {
+  const asked: Asked = { step: Promise.resolve(iterator.next()), busy: true }
+  const answered = () => {
+    asked.busy = false
+  }
+  asked.step.then(answered, answered)
+  return asked
 }

@@ -47,13 +47,23 @@ export class ValidatedTexts {
     this.texts = texts
   }
 
-  /** The texts at these positions, in this order: what was proven of all holds for some. */
+  /** The texts at these positions, each once, in this order: what was proven of all holds for some. */
   subset(indices: readonly number[]): ValidatedTexts {
+    const some = new Set(indices)
+    if (some.size !== indices.length) throw new TypeError('a position was given twice')
     return new ValidatedTexts(
       PROOF,
-      indices.map((index) => this.texts[index] as string),
+      indices.map((index) => checkText(this.texts[index], index)),
     )
   }
+}
+
+/** A proof that came from another service; what only looks like one is refused. */
+export function proven(valid: ValidatedTexts): ValidatedTexts {
+  if (valid instanceof ValidatedTexts) return valid
+  throw new InvalidInputError(`checked texts are made by this package only, not ${describe(valid)}`, {
+    option: 'texts',
+  })
 }
 
 /** A copy of the caller's array. A bare string is refused: it would be taken for a list of characters. */
