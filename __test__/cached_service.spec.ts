@@ -39,7 +39,9 @@ class Plain implements EmbeddingService {
   answer: (texts: readonly string[], role: EmbeddingRole, options?: ServiceEmbedOptions) => Promise<Embeddings> =
     async (texts, role) =>
       createEmbeddings(
-        texts.map((text) => Float32Array.of(text.length, EMBEDDING_ROLES.indexOf(role), ...Array(this.dimensions - 2))),
+        texts.map((text) =>
+          Float32Array.of(text.length, EMBEDDING_ROLES.indexOf(role), ...Array(this.dimensions - 2).fill(0)),
+        ),
         {
           tokens: texts.map((text) => ({ total: text.length, embedded: Math.min(text.length, 9) })),
           ...this.contract(),
@@ -282,6 +284,8 @@ test('a wrong number of vectors, or no vectors, is an error, and nothing of it i
     ['a hole', Object.assign(Array(2), { 0: row }), /gave undefined as vector 1/],
     ['another length', [row, Float32Array.of(1, 2)], /as vector 1/],
     ['plain arrays', [[1], [2]], /gave an array as vector 0/],
+    ['no number', [row, Float32Array.of(Number.NaN)], /a vector 1 that is not finite: value 0 is NaN/],
+    ['nothing in them', [new Float32Array(0), new Float32Array(0)], /as vector 0/],
   ]
   for (const options of [{}, { singleFlight: true }, { capacity: 0 }]) {
     // Without a cache the rows go through untouched: only their number is looked at.
@@ -776,4 +780,37 @@ test('an instruction has the limit of a text', async (t) => {
   for (const one of [service, native]) {
     await t.throwsAsync(one.embedQuery(['a'], { instruction: 'x'.repeat(32_769) }), limit)
   }
+})
+
+test('odd facts of an inner service are no facts, and an odd modelConfig is its error', async (t) => {
+  for (const facts of [{ tokens: null }, { tokens: [null] }, { tokens: [7] }, { contractId: 7 }]) {
+    const { inner, service } = around()
+    inner.answer = async () => Object.assign([Float32Array.of(1)], facts) as never
+    const rows = await service.embed(['a'])
+    t.deepEqual([rows.tokens, rows.contractId, rows.length], [[], '', 1], JSON.stringify(facts))
+  }
+  for (const config of [null, {}, { model: 'a' }, { model: 1, dimensions: null }]) {
+    const { inner, service } = around()
+    inner.modelConfig = () => config as never
+    await t.throwsAsync(service.embed(['a']), { code: 'InferenceFailed', message: /as its modelConfig/ })
+  }
+})
+
+test('single flight: those who are left after an error about another text share a call again', async (t) => {
+  const { inner, service } = around({ singleFlight: true })
+  const held = gate<void>()
+  const { answer } = inner
+  inner.answer = async (texts, role, options) => {
+    await held.promise
+    const index = texts.indexOf('bad')
+    if (index !== -1) throw new TextTooLongError('no', { index })
+    return answer(texts, role, options)
+  }
+  const first = service.embed(['bad', 'x'])
+  const others = Array.from({ length: 50 }, () => service.embed(['x']))
+  await until(() => inner.calls.length === 1)
+  held.resolve()
+  await t.throwsAsync(first, { code: 'TextTooLong' })
+  t.true((await Promise.all(others)).every(({ length }) => length === 1))
+  t.is(inner.calls.length, 2)
 })

@@ -119,3 +119,19 @@ test.serial('a text of megabytes is given up soon after an abort, and queries ru
   t.is((await model.embed(['hello'])).length, 1)
   t.true(performance.now() - start < 4000, `${performance.now() - start} ms`)
 })
+
+test('a stream waits for room in the queue, also when it fills it by itself', async (t) => {
+  const { stdout, stderr, status } = await runModule(
+    `import { TextEmbedding } from 'simile'
+     const model = await TextEmbedding.load(${JSON.stringify(FOLDER)})
+     const texts = Array.from({ length: 2000 }, (_, i) => i + ' the dog and the fox '.repeat(100))
+     const other = model.embed(texts)
+     let rows = 0
+     for await (const _ of model.embedStream(texts)) rows++
+     console.log(rows, (await other).length, model.stats().refused > 0)`,
+    { env: { SIMILE_QUEUE_MB: '1' } },
+  )
+  t.is(stderr, '')
+  t.is(stdout, '2000 2000 true\n')
+  t.is(status, 0)
+})

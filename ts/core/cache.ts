@@ -62,7 +62,7 @@ export interface Space {
 }
 
 /** Whether rows of two entries may be compared, as far as they tell. */
-export function sameContract(a: Entry, b: Entry): boolean {
+export function sameContract(a: Pick<Entry, 'contractId' | 'row'>, b: Pick<Entry, 'contractId' | 'row'>): boolean {
   return a.contractId === b.contractId && a.row.length === b.row.length
 }
 
@@ -88,15 +88,22 @@ function digest(text: string): string {
 }
 
 interface Kept extends Entry {
-  readonly model: string
+  /** Model and dimensions. */
+  readonly space: string
+}
+
+/** The contract of all entries of one model at one length, and how many these are. */
+interface Contract {
+  readonly of: Pick<Entry, 'contractId' | 'row'>
+  entries: number
 }
 
 /** A cache with a limit of entries and one of bytes. */
 export class EmbeddingCache {
   readonly capacity: number
   readonly #kept: LRUCache<string, Kept> | undefined
-  /** One entry of each model that has any: its contract is that of all of them. */
-  readonly #contracts = new Map<string, Entry>()
+  /** Of the spaces that have entries. */
+  readonly #contracts = new Map<string, Contract>()
   #hits = 0
   #misses = 0
   #evictions = 0
@@ -110,8 +117,9 @@ export class EmbeddingCache {
       max: capacity,
       maxSize: maxBytes ?? Number.MAX_SAFE_INTEGER,
       sizeCalculation: ({ row }) => row.byteLength + ENTRY_BYTES,
-      dispose: (_entry, _key, reason) => {
+      dispose: ({ space }, _key, reason) => {
         if (reason === 'evict') this.#evictions++
+        this.#uncount(space)
       },
     })
   }
@@ -137,12 +145,17 @@ export class EmbeddingCache {
   /** Keeps entries of one model that were asked for in a generation, and drops those of another contract of that model. */
   set({ model, dimensions }: ModelConfig, entries: ReadonlyMap<string, Entry>, generation: number): void {
     if (!this.enabled || generation !== this.#generation) return
-    const name = JSON.stringify([model, dimensions])
+    const space = digest(JSON.stringify([model, dimensions]))
     for (const [key, entry] of entries) {
-      const known = this.#contracts.get(name)
-      if (known !== undefined && !sameContract(known, entry)) this.#drop(name)
-      this.#contracts.set(name, entry)
-      this.#kept?.set(key, { ...entry, model: name })
+      const known = this.#contracts.get(space)
+      if (known !== undefined && !sameContract(known.of, entry)) this.#drop(space)
+      const contract = this.#contracts.get(space) ?? { of: entry, entries: 0 }
+      this.#contracts.set(space, contract)
+      // Counted first: the entry of this key that goes for it is the last one otherwise.
+      contract.entries++
+      this.#kept?.set(key, { ...entry, space })
+      // Larger than all that may be kept.
+      if (!this.#kept?.has(key)) this.#uncount(space)
     }
   }
 
@@ -170,7 +183,12 @@ export class EmbeddingCache {
     }
   }
 
-  #drop(model: string): void {
-    for (const [key, entry] of [...(this.#kept?.entries() ?? [])]) if (entry.model === model) this.#kept?.delete(key)
+  #uncount(space: string): void {
+    const contract = this.#contracts.get(space)
+    if (contract !== undefined && --contract.entries === 0) this.#contracts.delete(space)
+  }
+
+  #drop(space: string): void {
+    for (const [key, entry] of [...(this.#kept?.entries() ?? [])]) if (entry.space === space) this.#kept?.delete(key)
   }
 }

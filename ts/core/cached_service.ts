@@ -234,7 +234,7 @@ export class CachedEmbeddingService implements EmbeddingService {
   /** Looks up all texts, has those embedded that are not there, and puts the rows together in the caller's order. */
   async #through(request: Request): Promise<Embeddings> {
     const { valid, role, call } = request
-    const space = { config: this.#inner.modelConfig(call.model), role, instruction: call.instruction }
+    const space = { config: this.#config(call.model), role, instruction: call.instruction }
     const digests = await digestsOf(valid.texts, call.signal)
     throwIfAborted(call.signal)
     const prefix = keyPrefix(space)
@@ -255,7 +255,7 @@ export class CachedEmbeddingService implements EmbeddingService {
     const fetch = async (wanted: readonly string[], signal: AbortSignal | undefined): Promise<Entries> => {
       const indices = positionsOf(wanted)
       const entries = this.#entries(await this.#ask(valid.subset(indices), request, signal))
-      const config = this.#inner.modelConfig(call.model)
+      const config = this.#config(call.model)
       // A model's own dimensions are not known before it is loaded: the next lookup will know them. Whatever else
       // changed meanwhile, nobody can tell which of both these rows are of.
       const { model, dimensions } = space.config
@@ -320,20 +320,39 @@ export class CachedEmbeddingService implements EmbeddingService {
    * none is overlooked.
    */
   #entries(rows: Embeddings): Entry[] {
-    const { tokens = [], truncated = 0, contractId = '' } = rows as Partial<Embeddings>
+    const given = rows as Partial<Embeddings>
+    const tokens = Array.isArray(given.tokens) && given.tokens.length === rows.length ? given.tokens : []
+    const contractId = typeof given.contractId === 'string' ? given.contractId : ''
     const dimensions = rows[0]?.length
     return Array.from(rows, (row, index) => {
-      if (!isRow(row) || row.length !== dimensions) {
-        throw new InferenceFailedError(
-          `the service "${excerpt(String(this.#inner.name))}" gave ${describe(row)} as vector ${index}, not a Float32Array as long as the first`,
-          { index },
-        )
+      if (!isRow(row) || row.length !== dimensions || row.length === 0) {
+        throw this.#broken(`${describe(row)} as vector ${index}, not a Float32Array as long as the first`, index)
       }
-      const count = tokens.length === rows.length ? tokens[index] : undefined
-      const cut = count === undefined ? truncated > 0 : count.embedded < count.total
-      return { row: row.slice(), tokens: count && Object.freeze({ ...count }), cut, contractId }
+      const bad = row.findIndex((value) => !Number.isFinite(value))
+      if (bad !== -1) throw this.#broken(`a vector ${index} that is not finite: value ${bad} is ${row[bad]}`, index)
+      const count = isCount(tokens[index]) ? Object.freeze({ ...tokens[index] }) : undefined
+      const cut = count === undefined ? (given.truncated ?? 0) > 0 : count.embedded < count.total
+      return { row: row.slice(), tokens: count, cut, contractId }
     })
   }
+
+  /** The inner service's vector space, looked at: it may be anybody's code. */
+  #config(model: string | undefined): ModelConfig {
+    const config: unknown = this.#inner.modelConfig(model)
+    const { model: name, dimensions } = (config ?? {}) as Partial<ModelConfig>
+    if (typeof name === 'string' && (dimensions === null || Number.isInteger(dimensions))) return config as ModelConfig
+    throw this.#broken(`${describe(config)} as its modelConfig, not { model, dimensions }`)
+  }
+
+  #broken(what: string, index?: number): InferenceFailedError {
+    const name = excerpt(String(this.#inner.name))
+    return new InferenceFailedError(`the service "${name}" gave ${what}`, { ...(index !== undefined && { index }) })
+  }
+}
+
+function isCount(value: unknown): value is TokenCount {
+  const { total, embedded } = (value ?? {}) as Partial<TokenCount>
+  return typeof total === 'number' && typeof embedded === 'number'
 }
 
 /** A result of copies of what is kept. */

@@ -5,15 +5,16 @@
  * windows ahead of what was delivered, so memory is that of three windows; a window is read while the one
  * before it is computed and the one before that is delivered. What goes wrong rejects after the rows of all
  * texts before it, a failure of the model with `index` as a position in the whole stream. An abort rejects at
- * once with the signal's reason. However the stream ends, the source's `return` is called unless the source has
- * ended, and what was begun stops.
+ * once with the signal's reason. However a stream that was begun ends, the source's `return` is called unless the
+ * source has ended, and what was begun stops. A full queue is no error of a stream: it waits for room.
  *
  * Nothing happens before the first row is asked for.
  */
 
+import { setTimeout } from 'node:timers/promises'
 import { onAbort, throwIfAborted } from './abort'
 import type { Embeddings } from './embeddings'
-import { atIndex, InvalidInputError } from './errors'
+import { atIndex, EmbedError, InvalidInputError } from './errors'
 import { TextWindows } from './text_windows'
 
 /** How far a stream is. */
@@ -56,6 +57,14 @@ export interface StreamParts {
 
 /** Windows that are read or computed while another is delivered: one of each. */
 const WINDOWS_AHEAD = 2
+
+/** Milliseconds after which a full queue is tried again: a few micro-batches. */
+const ROOM_MS = 50
+
+/** Waits a little for the queue to have room. Rejects with the signal's reason. */
+async function room(signal: AbortSignal): Promise<void> {
+  await setTimeout(ROOM_MS, undefined, { signal }).catch(() => throwIfAborted(signal))
+}
 
 /** The stream of {@link TextEmbedding.embedStream}. */
 export class WindowedStream implements EmbeddingStream {
@@ -149,8 +158,17 @@ export class WindowedStream implements EmbeddingStream {
   async #embed(texts: readonly string[], first: number): Promise<Embeddings> {
     this.#computing++
     this.#windows.idle = false
+    const { signal } = this.#controller
     try {
-      return await this.#parts.embed(texts, this.#controller.signal)
+      for (;;) {
+        try {
+          return await this.#parts.embed(texts, signal)
+        } catch (error) {
+          // A stream can wait: what it has read is held anyway, and it reads no further meanwhile.
+          if (!EmbedError.is(error, 'Overloaded') || error.option === 'maxWait') throw error
+          await room(signal)
+        }
+      }
     } catch (error) {
       throw atIndex(error, (index) => first + index)
     } finally {

@@ -62,7 +62,7 @@ export class SingleFlight {
     }
     const release = signal && onAbort(signal, leave)
     try {
-      const all = await Promise.all(Array.from(flights, (flight) => this.#wait(flight, keys, fetch, signal)))
+      const all = await Promise.all(Array.from(flights, (flight) => this.#wait(flight, keys, lane, fetch, signal)))
       return new Map(all.flatMap((entries) => [...entries]))
     } finally {
       release?.()
@@ -96,20 +96,20 @@ export class SingleFlight {
   async #wait(
     flight: Flight,
     keys: readonly string[],
+    lane: string,
     fetch: Fetch,
     signal: AbortSignal | undefined,
   ): Promise<Entries> {
-    const asked = new Set(keys)
     try {
       return await flight.entries
     } catch (error) {
       const at = EmbedError.is(error) && error.index !== undefined ? flight.keys[error.index] : undefined
-      if (at === undefined) throw error
-      if (asked.has(at)) throw atIndex(error, () => keys.indexOf(at))
+      if (at === undefined || keys.includes(at)) throw at === undefined ? error : atIndex(error, () => keys.indexOf(at))
     }
-    const mine = flight.keys.filter((key) => asked.has(key))
+    // Those who are left share a flight again.
+    const mine = flight.keys.filter((key) => keys.includes(key))
     try {
-      return await fetch(mine, signal)
+      return await this.entries(mine, lane, fetch, signal)
     } catch (error) {
       throw atIndex(error, (index) => keys.indexOf(mine[index] as string))
     }

@@ -131,6 +131,9 @@ export function describe(value: unknown): string {
   if (typeof value === 'bigint') return excerpt(String(value), 40)
   if (typeof value === 'number' || typeof value === 'boolean') return String(value)
   if (Array.isArray(value)) return 'an array'
-  if (typeof value === 'object') return `an object (${value.constructor?.name ?? 'no class'})`
+  if (typeof value === 'object') {
+    const name: unknown = value.constructor?.name
+    return `an object (${typeof name === 'string' ? excerpt(name) : 'no class'})`
+  }
   return `a ${typeof value}`
 }
