@@ -12,6 +12,8 @@ const LONG_JOB = Array.from(
 )
 
 test('aborted before: rejects with the reason and touches nothing', async (t) => {
+  // Of its own: the other tests of this file use the shared one meanwhile.
+  const model = await TextEmbedding.load(tiny('tiny-bert-cls'))
   const reason = { any: 'value' }
   const signal = AbortSignal.abort(reason)
   const calls = model.stats().calls

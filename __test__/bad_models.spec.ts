@@ -154,16 +154,6 @@ const CASES: [string, (folder: string) => void, EmbedErrorCode, RegExp][] = [
     /encoder\.layer\.0\.output\.dense\.bias.*16.*32|encoder\.layer\.0\.output\.dense\.bias.*32.*16/s,
   ],
   [
-    'a tensor has another type',
-    (f) =>
-      rewrite(f, (x) => {
-        const e = x.get('encoder.layer.0.output.dense.bias') as Tensor
-        x.set('encoder.layer.0.output.dense.bias', { ...e, dtype: 'I32' })
-      }),
-    'ModelInitialization',
-    /encoder\.layer\.0\.output\.dense\.bias.*I32/s,
-  ],
-  [
     'weights of another model',
     (f) =>
       edit(join(f, 'config.json'), (c) => {
@@ -198,6 +188,16 @@ const CASES: [string, (folder: string) => void, EmbedErrorCode, RegExp][] = [
     /tokenizer\.json/,
   ],
   [
+    'a tokenizer with more words than the model',
+    (f) =>
+      edit(join(f, 'tokenizer.json'), (c) => {
+        const { vocab } = c.model as { vocab: Record<string, number> }
+        for (let i = 0; i < 10; i++) vocab[`extra${i}`] = 219 + i
+      }),
+    'ModelInitialization',
+    /tokenizer\.json has token ids up to 228, but the model's word table has 219 rows/,
+  ],
+  [
     'tokenizer.json is something else',
     (f) => writeFileSync(join(f, 'tokenizer.json'), '{"a": 1}'),
     'ModelInitialization',
@@ -227,6 +227,24 @@ const CASES: [string, (folder: string) => void, EmbedErrorCode, RegExp][] = [
     /WordWeights/,
   ],
 ]
+
+// The sizes fit each type, so that nothing but the type is wrong.
+for (const [dtype, bytes] of [
+  ['I32', 4],
+  ['F64', 8],
+  ['I8', 1],
+] as const) {
+  CASES.push([
+    `a tensor of type ${dtype}`,
+    (f) =>
+      rewrite(f, (x) => {
+        const e = x.get('encoder.layer.0.output.dense.bias') as Tensor
+        x.set('encoder.layer.0.output.dense.bias', { ...e, dtype, bytes: Buffer.alloc(32 * bytes) })
+      }),
+    'UnsupportedModel',
+    new RegExp(`encoder\\.layer\\.0\\.output\\.dense\\.bias is ${dtype}; supported: F32, F16, BF16`),
+  ])
+}
 
 // A JSON file that is there says something: one that holds no object is broken, never "no settings".
 const NO_OBJECTS: [file: string, content: string][] = [

@@ -32,6 +32,16 @@ test('SIMILE_EMBED_DIM: anything else is refused', (t) => {
   }
 })
 
+test('fromEnv takes an environment of strings', (t) => {
+  for (const env of [null, 7, 'SIMILE_EMBED_DIM=8'] as unknown as Record<string, string>[]) {
+    t.throws(() => NativeEmbeddingService.fromEnv(options, env), { code: 'InvalidInput', message: /^env must be/ })
+  }
+  t.throws(() => NativeEmbeddingService.fromEnv(options, { SIMILE_EMBED_DIM: 8 as unknown as string }), {
+    code: 'InvalidInput',
+    message: /SIMILE_EMBED_DIM must be a string, not 8/,
+  })
+})
+
 test('only fromEnv reads SIMILE_EMBED_DIM', async (t) => {
   const { status, stdout, stderr } = await runModule(
     `import { NativeEmbeddingService } from 'simile'

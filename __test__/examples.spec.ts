@@ -13,6 +13,7 @@ const RUNS: [string[], RegExp][] = [
   [['search.mjs', 'how to bake bread'], /^.*sourdough/],
   [['dedupe.mjs'], /3 groups of near-duplicates/],
   [['abort.mjs'], /stopped: too slow/],
+  [['bulk.mjs'], /chunks of docs embedded, 0 of them cut\n[\d.]+ errors\.md/],
 ]
 
 for (const [args, expected] of RUNS) {

@@ -5,6 +5,7 @@ import test from 'ava'
 import { runModule } from './helpers/child.ts'
 import { MINILM, real } from './helpers/models.ts'
 
+// Anonymous memory is read from /proc, which only Linux has; the code under test is the same everywhere.
 const onLinux = process.platform === 'linux' ? test : test.skip
 real(MINILM)
 

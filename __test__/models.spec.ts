@@ -34,6 +34,9 @@ test('describeModel: prompts and all, in any letter case; nothing for a model ou
   })
   t.is(describeModel('baai/BGE-small-en-v1.5')?.id, 'BAAI/bge-small-en-v1.5')
   t.is(describeModel('nobody/nothing'), undefined)
+  for (const wrong of [null, undefined, 7, {}] as unknown as string[]) {
+    t.throws(() => describeModel(wrong), { code: 'InvalidInput', message: /id must be a string/ })
+  }
 })
 
 test('the package of an installed model is found from the application, and from nowhere else', async (t) => {

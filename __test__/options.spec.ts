@@ -1,7 +1,14 @@
 /** Options: known by name, right by value, everywhere. */
 
 import test from 'ava'
-import { EmbedError, NativeEmbeddingService, TextEmbedding, type TextEmbeddingLoadOptions } from 'simile'
+import {
+  createEmbeddings,
+  EmbedError,
+  listModels,
+  NativeEmbeddingService,
+  TextEmbedding,
+  type TextEmbeddingLoadOptions,
+} from 'simile'
 import { MINILM, real, tiny } from './helpers/models.ts'
 import { difference, norm } from './helpers/vectors.ts'
 
@@ -155,4 +162,89 @@ test('the contract id says which vectors may be compared', async (t) => {
   ])
   t.is(new Set([plain, ...others]).size, 6)
   t.is((await model.embed(['a'])).contractId, plain)
+})
+
+test('lists in a descriptor: every element is checked, a hole too', async (t) => {
+  for (const [descriptor, message] of [
+    [{ pooling: Array(1) }, /pooling must be one of .*not undefined/],
+    [{ pooling: ['mean', undefined] }, /pooling must be one of/],
+    [{ pooling: ['mean', 7] }, /pooling must be one of .*not 7/],
+    [{ matryoshka: Array(2) }, /matryoshka must be a whole number.*not undefined/],
+    [{ matryoshka: [8, '16'] }, /matryoshka.*"16"/],
+    [{ matryoshka: [8, 0] }, /matryoshka.*at least 1/],
+    [{ matryoshka: [8, 2 ** 40] }, /matryoshka.*at most/],
+  ] as const) {
+    await t.throwsAsync(TextEmbedding.load(FOLDER, { descriptor } as never), { code: 'InvalidInput', message })
+  }
+})
+
+test('a value of 100,000 characters is not repeated in a message', async (t) => {
+  const long = 'x'.repeat(100_000)
+  const path = `./${'x'.repeat(20_000)}`
+  const service = new NativeEmbeddingService({ model: FOLDER })
+  const CALLS: [string, () => Promise<unknown>][] = [
+    ['a model', () => TextEmbedding.load(long)],
+    ['a path', () => TextEmbedding.load(path)],
+    ['a path of a service', () => new NativeEmbeddingService({ model: path }).embed(['a'])],
+    ['another model', () => service.embed(['a'], { model: path })],
+    ['a revision', () => TextEmbedding.load(FOLDER, { revision: long })],
+    ['a cache', () => TextEmbedding.load('org/name', { cacheDir: path })],
+    ['an option', () => TextEmbedding.load(FOLDER, { [long]: 1 })],
+    ['a template', () => TextEmbedding.load(FOLDER, { descriptor: { queryTemplate: long } })],
+    ['a pooling', () => TextEmbedding.load(FOLDER, { descriptor: { pooling: long as 'mean' } })],
+    ['a role', () => service.embedWithRole(['a'], long as 'query')],
+    ['a priority', () => service.embed(['a'], { priority: long as 'bulk' })],
+  ]
+  for (const [what, call] of CALLS) {
+    const error = await t.throwsAsync(async () => call(), undefined, what)
+    t.true(EmbedError.is(error), `${what}: ${error?.message.slice(0, 200)}`)
+    t.true((error?.message.length ?? 0) <= 4100, `${what}: ${error?.message.length} characters`)
+  }
+})
+
+test('an empty list is checked as a full one is', async (t) => {
+  const instructed = await TextEmbedding.load(FOLDER, { descriptor: { queryTemplate: '{instruction}: {text}' } })
+  for (const texts of [[], ['a']]) {
+    for (const call of [
+      () => model.embed(texts, { instruction: 'find' }),
+      () => model.queryEmbed(texts, { instruction: 'find', output: 'flat' }),
+      () => model.tokenCount(texts, { instruction: 'find' }),
+      () => instructed.queryEmbed(texts),
+      () => instructed.queryTokenCount(texts),
+      () => instructed.passageEmbed(texts, { instruction: 'find' }),
+    ]) {
+      t.like(await t.throwsAsync(call(), { code: 'InvalidInput', message: /instruction/ }), { option: 'instruction' })
+    }
+    t.is((await instructed.queryEmbed(texts, { instruction: 'find' })).length, texts.length)
+  }
+})
+
+test('what is known of a model cannot be changed by those who are told', async (t) => {
+  const cut = await TextEmbedding.load(FOLDER, { descriptor: { matryoshka: [8, 16] } })
+  const service = new NativeEmbeddingService({ model: FOLDER })
+  await service.ensureLoaded()
+  const [entry] = listModels()
+  const frozen: [string, unknown][] = [
+    ['descriptor', cut.descriptor],
+    ['descriptor.pooling', cut.descriptor.pooling],
+    ['descriptor.matryoshka', cut.descriptor.matryoshka],
+    ['descriptor.origins', cut.descriptor.origins],
+    ['a service’s descriptor.pooling', service.descriptor?.pooling],
+    ['a service’s descriptor.origins', service.descriptor?.origins],
+    ['an entry of the registry', entry],
+    ['its pooling', entry?.pooling],
+    ['its matryoshka', entry?.matryoshka],
+    ['tokens of a result', (await cut.embed(['a'])).tokens],
+    ['one of them', (await cut.embed(['a'])).tokens[0]],
+    ['tokens of a flat result', (await cut.embed(['a'], { output: 'flat' })).tokens],
+    ['tokens of no texts', (await cut.embed([])).tokens],
+    ['tokens of createEmbeddings', createEmbeddings([], { tokens: [{ total: 1, embedded: 1 }] }).tokens],
+  ]
+  t.deepEqual(
+    frozen.filter(([, value]) => !Object.isFrozen(value)).map(([what]) => what),
+    [],
+  )
+  const tokens = [{ total: 1, embedded: 1 }]
+  createEmbeddings([], { tokens })
+  t.false(Object.isFrozen(tokens[0]), 'what the caller gave stays the caller’s')
 })

@@ -8,7 +8,7 @@ import { run } from './helpers/child.ts'
 import { ROOT, tiny } from './helpers/models.ts'
 import { install } from './packed/install.mjs'
 
-const { application, folder } = install()
+const { application, folder, main, others } = install()
 test.after.always(() => rmSync(folder, { recursive: true, force: true }))
 
 const installed = join(application, 'node_modules')
@@ -74,15 +74,7 @@ test('without the package of the platform: an error that says what is missing an
     }`
   execFileSync(
     'npm',
-    [
-      'install',
-      '--offline',
-      '--ignore-scripts',
-      '--no-package-lock',
-      '--prefix',
-      bare,
-      join(folder, 'tarballs', readdirSync(join(folder, 'tarballs')).find((file) => /^simile-\d/.test(file)) as string),
-    ],
+    ['install', '--offline', '--ignore-scripts', '--no-package-lock', '--prefix', bare, main, ...others],
     { stdio: 'ignore' },
   )
   const { status, stdout, stderr } = await run(['--input-type=module', '--eval', source], { cwd: bare })

@@ -3,6 +3,7 @@
 import test from 'ava'
 import {
   BaseEmbeddingService,
+  CachedEmbeddingService,
   createEmbeddings,
   DEFAULT_MODEL,
   type EmbeddingService,
@@ -209,4 +210,126 @@ test('the order of calls is the order of results', async (t) => {
   const together = (await service.embed(texts)).map(bytes)
   const alone = await Promise.all(texts.map(async (text) => bytes(await service.embedOne(text))))
   t.deepEqual(together, alone)
+})
+
+test('the base puts each text into the registry’s prompt of its role, once', async (t) => {
+  const searching = 'Represent this sentence for searching relevant passages: '
+  const PROMPTS: [string, string, string][] = [
+    ['BAAI/bge-small-en-v1.5', searching, ''],
+    ['BAAI/bge-base-en-v1.5', searching, ''],
+    ['intfloat/multilingual-e5-small', 'query: ', 'passage: '],
+    ['sentence-transformers/all-MiniLM-L6-v2', '', ''],
+    ['nobody/knows-it', '', ''],
+  ]
+  for (const [model, query, passage] of PROMPTS) {
+    for (const [role, prompt] of [
+      ['query', query],
+      ['passage', passage],
+      ['generic', ''],
+    ] as const) {
+      const service = new LengthService()
+      await service.embedWithRole(['query: text'], role, { model })
+      t.deepEqual(service.seen[0]?.[0], [`${prompt}query: text`], `${model}, ${role}`)
+    }
+  }
+})
+
+test('an instruction of a service on the base goes into its prompt, or is refused', async (t) => {
+  class Instructed extends LengthService {
+    constructor(
+      readonly template: string | null,
+      readonly defaultInstruction: string | null,
+    ) {
+      super()
+    }
+    protected override prompt() {
+      return { template: this.template, defaultInstruction: this.defaultInstruction }
+    }
+  }
+  const CASES: [string | null, string | null, string | undefined, string | RegExp][] = [
+    ['{instruction}: {text}', 'find', undefined, 'find: {text}'],
+    ['{instruction}: {text}', 'find', 'name {text}', 'name {text}: {text}'],
+    ['{instruction}: {text}', 'find', '', ': {text}'],
+    ['{instruction}: {text}', null, undefined, /needs an instruction/],
+    ['query: {text}', null, 'find', /has no place for one/],
+    [null, null, 'find', /has no place for one/],
+    [`${'long '.repeat(1000)}{text}`, null, 'find', /^.{0,450}$/],
+  ]
+  for (const [template, defaultInstruction, instruction, expected] of CASES) {
+    const service = new Instructed(template, defaultInstruction)
+    const call = service.embedQuery(['{text}'], { instruction })
+    if (expected instanceof RegExp) {
+      t.like(await t.throwsAsync(call, { code: 'InvalidInput', message: expected }), { option: 'instruction' })
+      t.is(service.seen.length, 0)
+    } else {
+      await call
+      t.deepEqual(service.seen[0]?.[0], [expected])
+      t.is(service.seen[0]?.[1]?.instruction, undefined, 'the prompt is made: there is nothing left to instruct')
+    }
+  }
+})
+
+test('embedQuery and embedPassage are embedWithRole, so that overriding it is enough', async (t) => {
+  class Roles extends LengthService {
+    readonly roles: string[] = []
+    override embedWithRole(texts: readonly string[], role: 'query', options?: ServiceEmbedOptions) {
+      this.roles.push(role)
+      return super.embedWithRole(texts, role, options)
+    }
+  }
+  const service = new Roles()
+  await service.embedQuery(['a'])
+  await service.embedPassage(['a'])
+  t.deepEqual(service.roles, ['query', 'passage'])
+})
+
+test('the base checks texts, then the role, then the instruction, and then asks embed', async (t) => {
+  const service = new LengthService()
+  const CASES: [unknown, unknown, unknown, object][] = [
+    [[], 'document', { instruction: 'x' }, { limit: 1, unit: 'texts' }],
+    [Array(1001).fill(7), 'document', {}, { limit: 1000, unit: 'texts' }],
+    [['a', 7], 'document', {}, { index: 1, option: 'texts' }],
+    [['x'.repeat(32769), 7], 'document', {}, { code: 'TextTooLong', index: 0 }],
+    [['a'], 'document', { instruction: 'x' }, { option: 'role' }],
+    [['a'], 'document', 7, { option: 'role' }],
+    [['a'], 'query', { instruction: 'x' }, { option: 'instruction' }],
+    [['a'], 'query', 7, { code: 'InvalidInput' }],
+  ]
+  for (const [texts, role, options, expected] of CASES) {
+    const call = service.embedWithRole(texts as string[], role as 'query', options as ServiceEmbedOptions)
+    t.like(await t.throwsAsync(call), expected, JSON.stringify(expected))
+  }
+  t.is(service.seen.length, 0)
+  await service.embedQuery(['a'], { instruction: undefined, unheardOf: 1 } as ServiceEmbedOptions)
+  t.like(service.seen[0]?.[1], { unheardOf: 1 }, 'options of its own are for the service to check')
+})
+
+test('ensureLoaded embeds nothing, and the model-local cache stays empty after a load', async (t) => {
+  const service = new NativeEmbeddingService({ model: FOLDER })
+  await service.ensureLoaded()
+  t.like(service.stats(), { calls: 0, texts: 0, tokens: 0, batches: 0 })
+  t.is(await service.saveCache(), 0)
+  t.is(service.cacheSize(), 0)
+})
+
+test('dimensions that the loaded model does not give are told by ensureLoaded already', async (t) => {
+  const wrong = new NativeEmbeddingService({ model: FOLDER, dimensions: 16 })
+  const loading = await t.throwsAsync(wrong.ensureLoaded(), { code: 'InvalidInput', message: /16 dimensions.*32 only/ })
+  t.like(loading, { option: 'dimensions', limit: 32, actual: 16, unit: 'dimensions' })
+  const embedding = await t.throwsAsync(wrong.embed(['a']), { code: 'InvalidInput' })
+  t.like(embedding, { option: 'dimensions', limit: 32, actual: 16 })
+  const right = new NativeEmbeddingService({ model: FOLDER, dimensions: 16, descriptor: { matryoshka: [16] } })
+  await t.notThrowsAsync(right.ensureLoaded())
+})
+
+test('a model that is no string is refused by everything that takes one', (t) => {
+  const native = new NativeEmbeddingService({ model: FOLDER })
+  for (const service of [native, new CachedEmbeddingService(native), new LengthService()]) {
+    for (const wrong of [1, '', null, {}, 'x'.repeat(100_000)] as unknown as string[]) {
+      const error = t.throws(() => service.modelConfig(wrong), { code: 'InvalidInput', message: /^model must/ })
+      t.true((error?.message.length ?? 0) < 500)
+      if (service instanceof LengthService) continue
+      t.throws(() => service.supportsModel(wrong), { code: 'InvalidInput', message: /^model must/ })
+    }
+  }
 })

@@ -134,7 +134,7 @@ test('every method of a service has the same limits', async (t) => {
   })
   await t.throwsAsync(service.embedWithRole(['a'], 'document' as 'query'), {
     code: 'InvalidInput',
-    message: /generic, query, passage, not document/,
+    message: /generic, query, passage, not "document"/,
   })
 })
 

@@ -60,3 +60,52 @@ test('workers that end or are terminated while they load or embed take nobody wi
   t.is(stdout, '40\n', stderr)
   t.is(status, 0)
 })
+
+test('a thousand workers, ended at every point of their work: the process works on and keeps nothing', async (t) => {
+  const { status, signal, stdout, stderr } = await runModule(
+    `
+    import { readFileSync } from 'node:fs'
+    import { Worker } from 'node:worker_threads'
+    import { TextEmbedding } from 'simile'
+    const entry = JSON.stringify(import.meta.resolve('simile'))
+    const source = (body) => new URL('data:text/javascript,' + encodeURIComponent(
+      'import { parentPort } from "node:worker_threads"; import { TextEmbedding } from ' + entry + ';' + body))
+    const load = 'const model = await TextEmbedding.load(${FOLDER});'
+    const kinds = [
+      // terminated while the module or the addon is loaded
+      { body: load, at: 'online' },
+      // terminated in mid-load
+      { body: 'const loading = TextEmbedding.load(${FOLDER}); parentPort.postMessage("go"); await loading', at: 'message' },
+      // terminated in mid-work, with a result on its way
+      { body: load + 'const all = model.embed(Array(300).fill("a longer text ".repeat(20))); parentPort.postMessage("go"); await all', at: 'message' },
+      // ends by itself, with a result and a model that nobody disposed of
+      { body: load + 'await model.embed(["one", "two"])', at: 'never' },
+    ]
+    const codes = new Map()
+    const life = ({ body, at }) => new Promise((resolve, reject) => {
+      const worker = new Worker(source(body))
+      worker.on('error', reject).on('exit', (code) => { codes.set(code, (codes.get(code) ?? 0) + 1); resolve() })
+      if (at !== 'never') worker.once(at, () => worker.terminate())
+    })
+    const model = await TextEmbedding.load(${FOLDER})
+    const bytes = async () => (await model.embed(['one', 'two'])).map((row) => Buffer.from(row.buffer).toString('hex')).join()
+    const before = await bytes()
+    // No /proc: no figure, and the rest of the test stands.
+    const threads = () => process.platform === 'linux' ? Number(/Threads:\\s+(\\d+)/.exec(readFileSync('/proc/self/status', 'utf8'))[1]) : 0
+    const threadsBefore = threads()
+    let next = 0
+    const lane = async () => { while (next < 1000) await life(kinds[next++ % kinds.length]) }
+    await Promise.all([lane(), lane(), lane(), lane()])
+    const ended = [...codes.values()].reduce((sum, count) => sum + count, 0)
+    const others = [...codes.keys()].filter((code) => code !== 0 && code !== 1)
+    console.log(JSON.stringify({ ended, others, same: (await bytes()) === before, more: threads() - threadsBefore }))
+  `,
+    { timeoutMs: 240_000 },
+  )
+  t.is(signal, null, stderr)
+  t.is(stderr, '')
+  t.is(status, 0)
+  const { more, ...rest } = JSON.parse(stdout)
+  t.deepEqual(rest, { ended: 1000, others: [], same: true })
+  t.true(more <= 2, `${more} threads more than before: workers leave threads behind`)
+})

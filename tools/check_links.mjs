@@ -1,19 +1,20 @@
 // Checks the relative links of every Markdown page: the file is there, and so is the heading that a link names.
-// Prints every broken link, and exits with 1 if there is one.
+// Checks the tests that pages name, as `file › title`: a file of that name holds the title.
+// Prints everything that is broken, and exits with 1 if there is anything.
 
 import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs'
-import { dirname, join, relative, resolve } from 'node:path'
+import { basename, dirname, join, relative, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url))
 const NOT_OURS = new Set(['node_modules', 'target', 'dist', 'api'])
 
-function* markdownFiles(folder) {
+function* files(folder, endings) {
   for (const entry of readdirSync(folder, { withFileTypes: true })) {
     if (NOT_OURS.has(entry.name) || entry.name.startsWith('.')) continue
     const path = join(folder, entry.name)
-    if (entry.isDirectory()) yield* markdownFiles(path)
-    else if (entry.name.endsWith('.md')) yield path
+    if (entry.isDirectory()) yield* files(path, endings)
+    else if (endings.some((ending) => entry.name.endsWith(ending))) yield path
   }
 }
 
@@ -36,18 +37,27 @@ function anchors(path) {
   )
 }
 
+/** The sources that tests are in. */
+const sources = ['__test__', 'crates'].flatMap((folder) => [...files(join(ROOT, folder), ['.spec.ts', '.rs'])])
+const hasTest = (file, title) =>
+  sources.some((path) => basename(path) === file && readFileSync(path, 'utf8').includes(title))
+
 const broken = []
 let links = 0
-for (const page of markdownFiles(ROOT)) {
+for (const page of files(ROOT, ['.md'])) {
+  for (const [, file, title] of readFileSync(page, 'utf8').matchAll(/`([\w.]+) › ([^`]+)`/g)) {
+    links++
+    if (!hasTest(file, title)) broken.push(`${relative(ROOT, page)}: no test "${title}" in a file ${file}`)
+  }
   for (const [, target] of prose(readFileSync(page, 'utf8')).matchAll(/\]\(([^)\s]+)\)/g)) {
     if (/^[a-z]+:/.test(target)) continue
     links++
     const [file, anchor] = target.split('#')
     const path = file === '' ? page : resolve(dirname(page), file)
     const missing = !existsSync(path) || (anchor && (!statSync(path).isFile() || !anchors(path).has(anchor)))
-    if (missing) broken.push(`${relative(ROOT, page)}: ${target}`)
+    if (missing) broken.push(`${relative(ROOT, page)}: link to ${target}`)
   }
 }
-for (const link of broken) console.error(`broken link in ${link}`)
+for (const link of broken) console.error(`broken: ${link}`)
 console.log(`${links} links checked, ${broken.length} broken`)
 process.exitCode = broken.length === 0 ? 0 : 1

@@ -1,7 +1,11 @@
 // A program that somebody would write. It is compiled, never run: the types must hold under each module setting.
 
 import {
+  assertSameContract,
   BaseEmbeddingService,
+  CachedEmbeddingService,
+  type CacheStats,
+  type Chunk,
   createEmbeddings,
   type EmbeddingRole,
   type EmbeddingService,
@@ -42,6 +46,17 @@ export async function facts(): Promise<void> {
   // An option decided at run time gives either.
   const either: Embeddings | FlatEmbeddings = await model.embed(['a'], { output: total > 3 ? 'flat' : 'rows' })
   console.log(plain, block, total, either, rows.truncated, rows.contractId)
+}
+
+export async function bulk(lines: AsyncIterable<string>): Promise<number> {
+  await using model = await TextEmbedding.load()
+  const chunks: Chunk[] = await model.chunkText('a long text', { maxTokens: 64, overlap: 8, role: 'passage' })
+  const stream = model.embedStream(lines, { role: 'passage', onProgress: ({ texts }) => console.log(texts) })
+  for await (const row of stream) console.log(row.length)
+  await using service = new CachedEmbeddingService(new NativeEmbeddingService(), { capacity: 100, singleFlight: true })
+  assertSameContract(await service.embedPassage(chunks.map(({ text }) => text)), stream)
+  const { hits, misses }: CacheStats = service.cacheStats()
+  return hits / (hits + misses) + stream.truncated
 }
 
 export function reason(error: unknown): string {

@@ -1,8 +1,17 @@
 // Packs the main package and this platform's package as a release would, and installs both tarballs into an empty
-// folder. Needs `npm run build`; opens no connection, because the packages depend on nothing.
+// folder. Needs `npm run build`; opens no connection, because what the main package depends on is packed from node_modules.
 
 import { execFileSync } from 'node:child_process'
-import { copyFileSync, cpSync, mkdirSync, mkdtempSync, readdirSync, realpathSync, writeFileSync } from 'node:fs'
+import {
+  copyFileSync,
+  cpSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  realpathSync,
+  writeFileSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -29,7 +38,7 @@ function addon() {
   return join(folder, names[0])
 }
 
-/** Packs both packages into `folder` and gives the paths of the tarballs. */
+/** Packs both packages and what they depend on into `folder`, and gives the paths of the tarballs. */
 export function pack(folder) {
   const packed = (json) => join(folder, JSON.parse(json)[0].filename)
   const main = packed(npm(['pack', '--json', '--ignore-scripts', '--pack-destination', folder], ROOT))
@@ -39,7 +48,11 @@ export function pack(folder) {
   const staged = join(folder, 'platform')
   cpSync(join(ROOT, 'npm', platform), staged, { recursive: true })
   copyFileSync(file, join(staged, `simile.${platform}.node`))
-  return { main, platform: packed(npm(['pack', '--json', '--pack-destination', folder], staged)) }
+  const { dependencies } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'))
+  const others = Object.keys(dependencies).map((name) =>
+    packed(npm(['pack', '--json', '--ignore-scripts', '--pack-destination', folder], join(ROOT, 'node_modules', name))),
+  )
+  return { main, others, platform: packed(npm(['pack', '--json', '--pack-destination', folder], staged)) }
 }
 
 /** An application with both packages installed and the programs of this folder in it. Returns its folder. */
@@ -49,11 +62,11 @@ export function install() {
   const application = join(folder, 'application')
   mkdirSync(tarballs)
   mkdirSync(application)
-  const { main, platform } = pack(tarballs)
+  const { main, others, platform } = pack(tarballs)
   writeFileSync(join(application, 'package.json'), JSON.stringify({ name: 'application', private: true }))
-  npm(['install', '--offline', '--ignore-scripts', '--no-package-lock', main, platform], application)
+  npm(['install', '--offline', '--ignore-scripts', '--no-package-lock', main, platform, ...others], application)
   for (const name of readdirSync(HERE).filter((name) => /^(smoke|consumer)\./.test(name))) {
     copyFileSync(join(HERE, name), join(application, name))
   }
-  return { application, folder, main, platform, remove: dirname(application) }
+  return { application, folder, main, others, platform, remove: dirname(application) }
 }

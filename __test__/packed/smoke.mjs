@@ -6,11 +6,15 @@ import { isMainThread, parentPort, Worker, workerData } from 'node:worker_thread
 import * as esm from 'simile'
 
 const folder = isMainThread ? process.argv[2] : workerData
-const { EmbedError, InvalidInputError, NativeEmbeddingService, TextEmbedding } = esm
+const { CachedEmbeddingService, EmbedError, InvalidInputError, NativeEmbeddingService, TextEmbedding } = esm
 
 const service = new NativeEmbeddingService({ model: folder })
 const [query] = await service.embedQuery(['what is a vector database?'])
 assert.equal(query.length, 32)
+
+const cached = new CachedEmbeddingService(service)
+for (let i = 0; i < 2; i++) assert.deepEqual((await cached.embedQuery(['what is a vector database?']))[0], query)
+assert.equal(cached.cacheStats().hits, 1)
 
 if (isMainThread) {
   // One class, however it is imported.

@@ -52,7 +52,7 @@ export interface FlatEmbeddings extends EmbeddingFacts {
  * the first row, `tokens` to none, `truncated` to those of `tokens` that were cut.
  */
 export function createEmbeddings(rows: readonly Float32Array[], facts: Partial<EmbeddingFacts> = {}): Embeddings {
-  const { tokens = [] } = facts
+  const tokens = Object.freeze((facts.tokens ?? []).map((count) => Object.freeze({ ...count })))
   return withFacts([...rows], {
     dimensions: facts.dimensions ?? rows[0]?.length ?? 0,
     tokens,
@@ -77,7 +77,9 @@ export function factsOf({ total, embedded }: TokenColumns, dimensions: number, c
     truncated,
     contractId,
     get tokens() {
-      tokens ??= Array.from(total, (count, i) => ({ total: count, embedded: embedded[i] as number }))
+      tokens ??= Object.freeze(
+        Array.from(total, (count, i) => Object.freeze({ total: count, embedded: embedded[i] as number })),
+      )
       return tokens
     },
   }

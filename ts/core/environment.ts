@@ -15,7 +15,18 @@ export const EMBED_DIM_VARIABLE = 'SIMILE_EMBED_DIM'
  * variable is absent or blank. Anything but a whole number of at least 1 is an `InvalidInputError`.
  */
 export function dimensionsFromEnv(env: Readonly<Record<string, string | undefined>>): number | undefined {
-  const value = env[EMBED_DIM_VARIABLE]?.trim() ?? ''
+  if (typeof env !== 'object' || env === null) {
+    throw new InvalidInputError(`env must be an object of strings, such as process.env, not ${describe(env)}`, {
+      option: 'env',
+    })
+  }
+  const found: unknown = env[EMBED_DIM_VARIABLE]
+  if (found !== undefined && typeof found !== 'string') {
+    throw new InvalidInputError(`${EMBED_DIM_VARIABLE} must be a string, not ${describe(found)}`, {
+      option: EMBED_DIM_VARIABLE,
+    })
+  }
+  const value = found?.trim() ?? ''
   if (value === '') return undefined
   const dimensions = Number(value)
   if (/^\d+$/.test(value) && Number.isSafeInteger(dimensions) && dimensions >= 1) return dimensions

@@ -37,7 +37,7 @@ export interface EmbedErrorFacts {
   readonly limit?: number | undefined
   /** What was found instead, in {@link unit}. */
   readonly actual?: number | undefined
-  /** What `limit` and `actual` count: `'texts'`, `'bytes'`, `'tokens'`, `'dimensions'`. */
+  /** What `limit` and `actual` count: `'texts'`, `'bytes'`, `'tokens'`, `'dimensions'`, `'ms'`. */
   readonly unit?: string | undefined
   /** The model that the case is about. */
   readonly model?: string | undefined
@@ -157,7 +157,7 @@ export class InvalidInputError extends EmbedError {
   }
 }
 
-/** A text is longer than a limit: `unit` is `'bytes'` for the limit of a service, `'tokens'` under `truncate: 'error'`. Chunk it. */
+/** A text is longer than a limit: `unit` is `'bytes'` for the limit of a service, `'tokens'` under `truncate: 'error'`. `TextEmbedding.chunkText` cuts it. */
 export class TextTooLongError extends EmbedError {
   declare readonly code: 'TextTooLong'
   constructor(message: string, facts?: EmbedErrorFacts) {
@@ -198,8 +198,8 @@ export class TierMismatchError extends EmbedError {
 }
 
 /**
- * The queue is full: nothing of this call was computed. Reserved: no call throws it yet, queues get limits in a
- * later version. A service of your own may use it.
+ * Too much waits: the queue is full (`unit` is `'bytes'`), or the call was not begun within its `maxWait` (`'ms'`).
+ * Nothing of it was computed. Wait for results before sending more.
  */
 export class OverloadedError extends EmbedError {
   declare readonly code: 'Overloaded'
@@ -225,6 +225,18 @@ const CLASS_OF_CODE = {
 
 nameClass(EmbedError, 'EmbedError')
 for (const code of EMBED_ERROR_CODES) nameClass(CLASS_OF_CODE[code], `${code}Error`)
+
+/**
+ * An error about a text as the caller knows the text: with its position in the caller's array, and the error
+ * given as its cause. What names no text, and what names it rightly, comes back as it is.
+ */
+export function atIndex(error: unknown, indexOf: (index: number) => number | undefined): unknown {
+  if (!EmbedError.is(error) || error.index === undefined) return error
+  const index = indexOf(error.index)
+  if (index === undefined || index === error.index) return error
+  const { code, message, limit, actual, unit, model, option, allowed } = error
+  return errorOfCode(code, message, { index, limit, actual, unit, model, option, allowed, cause: error })
+}
 
 /** The error of a code. An unknown code, which only a mismatched addon could send, is an `Internal` one that says so. */
 export function errorOfCode(code: string, message: string, facts?: EmbedErrorFacts): EmbedError {

@@ -1,6 +1,10 @@
 /** The public API. Entry points name each of these again, so that nothing leaks by accident. */
 
+export { type CacheStats, DEFAULT_CACHE_CAPACITY } from './cache'
+export { CachedEmbeddingService, type CachedEmbeddingServiceOptions } from './cached_service'
+export { assertSameContract, type HasContract, type WithContract, type WithContractId } from './contract'
 export { type CpuFeatures, cpuFeatures } from './cpu_features'
+export type { EmbeddingStream, StreamProgress } from './embed_stream'
 export {
   createEmbeddings,
   type EmbeddingFacts,
@@ -62,10 +66,13 @@ export {
 } from './services'
 export type { ModelStats } from './stats'
 export {
+  type Chunk,
+  type ChunkOptions,
   type EmbedOptions,
   type FlatOptions,
   type Output,
   type RowOptions,
+  type StreamOptions,
   TextEmbedding,
   type TextEmbeddingLoadOptions,
   type TokenCountOptions,

@@ -22,16 +22,21 @@ import { ModelNotLoadedError } from './errors'
 import type { ModelOptions } from './model_options'
 import { modelPackageFolders } from './model_packages'
 import {
+  type NativeCancel,
+  type NativeChunkOptions,
+  type NativeChunks,
   type NativeFailure,
   type NativeLoadRequest,
   type NativeModel,
   type NativeModelInfo,
   type NativeStats,
+  type NativeTextBatch,
   native,
   settled,
 } from './native'
 import type { Checked } from './options'
 import type { EmbeddingRole, Priority } from './roles'
+import { excerpt } from './validation'
 
 /** One embedding call, checked. */
 export interface EmbedCall {
@@ -40,9 +45,19 @@ export interface EmbedCall {
   readonly instruction?: string | undefined
   readonly dimensions?: number | undefined
   readonly batchSize?: number | undefined
+  readonly maxWait?: number | undefined
   readonly signal?: AbortSignal | undefined
   /** What {@link ModelHandle.admit} gave, for a call that began with it. */
   readonly admission?: Admission | undefined
+}
+
+/** One call that cuts a text, checked. */
+export interface ChunkCall {
+  readonly role: EmbeddingRole
+  readonly instruction?: string | undefined
+  readonly maxTokens?: number | undefined
+  readonly overlap?: number | undefined
+  readonly signal?: AbortSignal | undefined
 }
 
 /** Whether a call began before the model was let go. */
@@ -99,6 +114,12 @@ export class ModelHandle {
     this.#open()
   }
 
+  /** Throws what a call with this instruction, or with none, would. The model must be loaded. */
+  checkInstruction(role: EmbeddingRole, instruction: string | undefined): void {
+    const failure = this.#open().checkInstruction(role, instruction)
+    if (failure !== null) settled(failure, this.model)
+  }
+
   /** Identity of the vector space at these dimensions. The model must be loaded. */
   contract(dimensions: number): string {
     return this.#open().contract(dimensions)
@@ -122,45 +143,29 @@ export class ModelHandle {
     call: EmbedCall,
     output: 'rows' | 'flat' = 'rows',
   ): Promise<Embeddings | FlatEmbeddings> {
-    const { signal, admission } = call
-    throwIfAborted(signal)
-    const model = this.#open(admission)
-    const { NativeCancel, NativeTextBatch } = native()
-    const cancel = new NativeCancel()
-    const work = async () => {
-      const batch = new NativeTextBatch()
-      await pushTexts(batch, texts, signal)
+    return this.#withTexts(texts, call, async (model, batch, cancel) => {
       const result = this.#settled(model, await model.embed(batch, this.#nativeOptions(call), cancel))
       const columns = { total: result.tokensTotal, embedded: result.tokensEmbedded }
       const facts = factsOf(columns, result.dimensions, result.contractId)
       const count = countOf(texts)
       return output === 'flat'
-        ? flatWithFacts(await takeFlat(result, count, signal), count, facts)
-        : withFacts(await takeRows(result, count, signal), facts)
-    }
-    return abortable(
-      signal,
-      () => this.#counted(work),
-      () => cancel.cancel(),
-    )
+        ? flatWithFacts(await takeFlat(result, count, call.signal), count, facts)
+        : withFacts(await takeRows(result, count, call.signal), facts)
+    })
   }
 
   /** Counts the tokens of each text in the prompt of its role. */
-  async tokenCounts(texts: CallTexts, call: Omit<EmbedCall, 'priority'>): Promise<TokenColumns> {
-    const { role, instruction, signal } = call
-    throwIfAborted(signal)
-    const model = this.#open()
-    const { NativeCancel, NativeTextBatch } = native()
-    const cancel = new NativeCancel()
-    const work = async () => {
-      const batch = new NativeTextBatch()
-      await pushTexts(batch, texts, signal)
-      return this.#settled(model, await model.tokenCounts(batch, role, instruction, cancel))
-    }
-    return abortable(
-      signal,
-      () => this.#counted(work),
-      () => cancel.cancel(),
+  async tokenCounts(texts: CallTexts, call: EmbedCall): Promise<TokenColumns> {
+    const { role, instruction, priority } = call
+    return this.#withTexts(texts, call, async (model, batch, cancel) =>
+      this.#settled(model, await model.tokenCounts(batch, role, instruction, priority, cancel)),
+    )
+  }
+
+  /** Cuts a text into chunks that are embedded whole. */
+  async chunks(text: string, { signal, ...options }: ChunkCall): Promise<NativeChunks> {
+    return this.#withTexts([text], { signal }, async (model, batch, cancel) =>
+      this.#settled(model, await model.chunks(batch, options as NativeChunkOptions, cancel)),
     )
   }
 
@@ -174,9 +179,33 @@ export class ModelHandle {
     return this.#disposal
   }
 
+  /** Hands the texts over and does `work` with them, until it is done or the signal aborts. */
+  async #withTexts<T>(
+    texts: CallTexts,
+    { signal, admission }: Pick<EmbedCall, 'signal' | 'admission'>,
+    work: (model: NativeModel, batch: NativeTextBatch, cancel: NativeCancel) => Promise<T>,
+  ): Promise<T> {
+    throwIfAborted(signal)
+    const model = this.#open(admission)
+    const { NativeCancel, NativeTextBatch } = native()
+    const cancel = new NativeCancel()
+    const run = async () => {
+      const batch = new NativeTextBatch()
+      await pushTexts(batch, texts, signal)
+      return work(model, batch, cancel)
+    }
+    return abortable(
+      signal,
+      () => this.#counted(run),
+      () => cancel.cancel(),
+    )
+  }
+
   #open({ open }: Admission = { open: this.#disposal === undefined }): NativeModel {
     if (!open) {
-      throw new ModelNotLoadedError(`${this.model} was disposed; load it again to use it`, { model: this.model })
+      throw new ModelNotLoadedError(`${excerpt(this.model)} was disposed; load it again to use it`, {
+        model: this.model,
+      })
     }
     if (this.#native === undefined) {
       const { batchSize: _, onProgress, ...options } = this.#options
@@ -211,13 +240,15 @@ export class ModelHandle {
     }
   }
 
-  #nativeOptions({ role, priority, instruction, dimensions, batchSize = this.#options.batchSize }: EmbedCall) {
+  #nativeOptions(call: EmbedCall) {
+    const { role, priority, instruction, dimensions, batchSize = this.#options.batchSize, maxWait } = call
     return {
       role,
       priority,
       ...(instruction !== undefined && { instruction }),
       ...(dimensions !== undefined && { dimensions }),
       ...(batchSize !== undefined && { batchSize }),
+      ...(maxWait !== undefined && { maxWait }),
     }
   }
 

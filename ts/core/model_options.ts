@@ -107,12 +107,13 @@ const pooling = oneOf(['cls', 'mean', 'max', 'mean_sqrt_len_tokens', 'weightedme
 const template = (value: unknown, name: string) => (value === null ? null : anyText(value, name))
 
 const DESCRIPTOR_CHECKS: OptionChecks<DescriptorOverrides> = {
-  pooling: (value, name) => (Array.isArray(value) ? value.map((one) => pooling(one, name)) : [pooling(value, name)]),
+  pooling: (value, name) =>
+    Array.isArray(value) ? Array.from(value, (one) => pooling(one, name)) : [pooling(value, name)],
   queryTemplate: template,
   passageTemplate: template,
   defaultInstruction: anyText,
   matryoshka: (value, name) =>
-    Array.isArray(value) ? value.map((one) => wholeNumber(1)(one, name)) : flag(value, name),
+    Array.isArray(value) ? Array.from(value, (one) => wholeNumber(1)(one, name)) : flag(value, name),
 }
 
 function hubUrl(value: unknown, name: string): string {

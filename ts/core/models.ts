@@ -6,7 +6,9 @@
 import { InvalidInputError } from './errors'
 import type { Pooling, Truncate } from './model_options'
 import { type NativeModelDescriptor, native } from './native'
+import { anyText } from './options'
 import type { PromptTemplate } from './roles'
+import { excerpt } from './validation'
 
 /** The model of a service or of `TextEmbedding.load` that names none: small, general, English, Apache-2.0. */
 export const DEFAULT_MODEL = 'sentence-transformers/all-MiniLM-L6-v2'
@@ -72,7 +74,7 @@ export interface ModelConfig {
 export function listModels(): RegistryEntry[] {
   registry ??= native()
     .listModels()
-    .map((entry) => Object.freeze(entry as RegistryEntry))
+    .map((entry) => frozen(entry as RegistryEntry))
   return [...registry]
 }
 
@@ -80,7 +82,8 @@ let registry: readonly RegistryEntry[] | undefined
 
 /** What the registry knows of a model; `undefined` for a model outside it. Ids are the same in upper and lower case, as on the hub. */
 export function describeModel(id: string): RegistryEntry | undefined {
-  return listModels().find((model) => model.id.toLowerCase() === id.toLowerCase())
+  const wanted = anyText(id, 'id').toLowerCase()
+  return listModels().find((model) => model.id.toLowerCase() === wanted)
 }
 
 /**
@@ -105,7 +108,7 @@ export function checkDimensions(
     : matryoshka
       ? `1 to ${limit}`
       : `${limit} only`
-  throw new InvalidInputError(`${dimensions} dimensions are not available, ${model} gives ${given}`, {
+  throw new InvalidInputError(`${dimensions} dimensions are not available, ${excerpt(model)} gives ${given}`, {
     model,
     option: 'dimensions',
     limit,
@@ -116,5 +119,14 @@ export function checkDimensions(
 
 /** The addon's descriptor of a loaded model as the public one: the same fields, their words typed. */
 export function modelDescriptor(from: NativeModelDescriptor): ModelDescriptor {
-  return Object.freeze(from as ModelDescriptor)
+  const known = frozen(from as ModelDescriptor)
+  Object.freeze(known.origins)
+  return known
+}
+
+/** What is known of a model, not to be changed by those who are told. */
+function frozen<T extends RegistryEntry>(known: T): T {
+  Object.freeze(known.pooling)
+  Object.freeze(known.matryoshka)
+  return Object.freeze(known)
 }

@@ -13,6 +13,7 @@
  */
 
 import { errorOfCode, ModelInitializationError } from './errors'
+import { excerpt } from './validation'
 
 /** Roles as the addon spells them. */
 export type NativeRole = 'generic' | 'query' | 'passage'
@@ -101,6 +102,7 @@ export interface NativeFailure {
   limit?: number
   actual?: number
   unit?: string
+  option?: string
   model?: string
 }
 
@@ -110,6 +112,23 @@ export interface NativeEmbedOptions {
   dimensions?: number
   batchSize?: number
   priority: string
+  maxWait?: number
+}
+
+export interface NativeChunkOptions {
+  role: NativeRole
+  instruction?: string
+  maxTokens?: number
+  overlap?: number
+}
+
+/** Chunks of a text, a column for each of their fields. */
+export interface NativeChunks {
+  /** UTF-16 units. */
+  start: Uint32Array
+  /** UTF-16 units. */
+  end: Uint32Array
+  tokens: Uint32Array
 }
 
 export interface NativeTokenCounts {
@@ -121,6 +140,9 @@ export interface NativeTokenCounts {
 export interface NativeStats {
   calls: number
   failed: number
+  refused: number
+  queuedCalls: number
+  queuedTexts: number
   texts: number
   truncated: number
   tokens: number
@@ -177,8 +199,17 @@ export interface NativeModel {
     batch: NativeTextBatch,
     role: NativeRole,
     instruction: string | undefined,
+    priority: string,
     cancel: NativeCancel,
   ): Promise<NativeTokenCounts | NativeFailure>
+  /** Cuts the batch's one text. */
+  chunks(
+    batch: NativeTextBatch,
+    options: NativeChunkOptions,
+    cancel: NativeCancel,
+  ): Promise<NativeChunks | NativeFailure>
+  /** Why the loaded model does not take this instruction, or none; `null`: it does. */
+  checkInstruction(role: NativeRole, instruction: string | undefined): NativeFailure | null
   /** Contract id of vectors with these dimensions; the model must be loaded. */
   contract(dimensions: number): string
   stats(): NativeStats
@@ -265,11 +296,14 @@ function reasons(error: unknown): string {
   return [...places.filter((reason) => !missing(reason)), ...places.filter(missing)].join('; ')
 }
 
+/** Longest message of the addon that is passed on whole: one that lists every place of a search has 1,000 units or so. */
+const MESSAGE_UNITS = 4000
+
 /** Turns a tagged value of the addon into a result or a typed error; `model` is the one that was at work. */
 export function settled<T extends object>(value: T | NativeFailure, model?: string): T {
   if (!isFailure(value)) return value
   const { code, message, ...facts } = value
-  throw errorOfCode(code, message, { model, ...facts })
+  throw errorOfCode(code, excerpt(message, MESSAGE_UNITS), { model, ...facts })
 }
 
 function isFailure(value: object): value is NativeFailure {

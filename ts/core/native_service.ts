@@ -14,6 +14,7 @@ import { InvalidInputError } from './errors'
 import { type Admission, ModelHandle } from './model_handle'
 import { MODEL_OPTION_CHECKS, type ModelOptions } from './model_options'
 import {
+  checkDimensions,
   checkModelConfig,
   DEFAULT_MODEL,
   describeModel,
@@ -40,7 +41,7 @@ import {
   type ServiceEmbedOptions,
 } from './services'
 import { type ModelStats, modelStats } from './stats'
-import { type ValidatedTexts, validateTexts } from './validation'
+import { excerpt, type ValidatedTexts, validateTexts } from './validation'
 
 /** Options of {@link NativeEmbeddingService}. */
 export interface NativeEmbeddingServiceOptions extends ModelOptions {
@@ -113,7 +114,7 @@ export class NativeEmbeddingService extends BaseEmbeddingService {
    *   another model; {@link TextTooLongError} for a text over 32,768 bytes, and under `truncate: 'error'`
    *   over the model's tokens; {@link ModelInitializationError} and {@link UnsupportedModelError} when
    *   the model cannot be loaded; {@link InferenceFailedError} for a vector that is not finite;
-   *   {@link ModelNotLoadedError} after `dispose`; the signal's reason after an abort.
+   *   {@link OverloadedError} when too much waits already; {@link ModelNotLoadedError} after `dispose`; the signal's reason after an abort.
    */
   embed(texts: readonly string[], options?: ServiceEmbedOptions): Promise<Embeddings> {
     return this.embedWithRole(texts, 'generic', options)
@@ -135,16 +136,17 @@ export class NativeEmbeddingService extends BaseEmbeddingService {
   /**
    * Loads the model, or waits for the load in progress.
    *
-   * @throws as {@link NativeEmbeddingService.embed} does for the model.
+   * @throws {@link InvalidInputError} for dimensions of this service that the loaded model does not give; otherwise as {@link NativeEmbeddingService.embed} does for the model.
    */
   override async ensureLoaded(options?: EnsureLoadedOptions): Promise<void> {
     const { signal } = checkOptions('ensureLoaded', options, ENSURE_LOADED_CHECKS)
-    await this.#handle.load(signal, 'service')
+    const { descriptor } = await this.#handle.load(signal, 'service')
+    if (this.#dimensions !== undefined) checkDimensions(this.#handle.model, descriptor, this.#dimensions)
   }
 
   /** Whether `model` is this service's one model. */
   supportsModel(model: string): boolean {
-    return model === this.#handle.model
+    return text(model, 'model') === this.#handle.model
   }
 
   /** For this service's model: the dimensions configured, else the model's own where they are known. */
@@ -219,7 +221,7 @@ export class NativeEmbeddingService extends BaseEmbeddingService {
     const { model, ...call } = checkOptions('an embedding request', options, SERVICE_EMBED_CHECKS)
     if (model !== undefined && !this.supportsModel(model)) {
       throw new InvalidInputError(
-        `this service embeds with ${this.#handle.model}, not with ${model}; make a service for each model`,
+        `this service embeds with ${excerpt(this.#handle.model)}, not with ${excerpt(model)}; make a service for each model`,
         { model, option: 'model', allowed: [this.#handle.model] },
       )
     }

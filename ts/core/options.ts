@@ -8,7 +8,7 @@
 
 import { isAbortSignal } from './abort'
 import { InvalidInputError } from './errors'
-import { describe } from './validation'
+import { describe, excerpt } from './validation'
 
 /** Checks one value and gives it back, or throws; `name` is the option's. */
 type Check<T> = (value: unknown, name: string) => T
@@ -26,7 +26,7 @@ export function checkOptions<T extends object>(what: string, options: unknown, c
   for (const [name, value] of Object.entries(optionsObject(options as object | undefined))) {
     const check = Object.hasOwn(checks, name) ? checks[name as keyof T] : undefined
     if (check === undefined) {
-      throw new InvalidInputError(`unknown option "${name}" of ${what}; it knows ${known.join(', ')}`, {
+      throw new InvalidInputError(`unknown option "${excerpt(name)}" of ${what}; it knows ${known.join(', ')}`, {
         option: name,
         allowed: known,
       })
@@ -89,8 +89,18 @@ export function oneOf<const S extends readonly string[]>(allowed: S): Check<S[nu
   }
 }
 
-/** A string, not blank. */
+/** Longest name of a model, a revision or a folder, in UTF-16 units: no system has longer paths. */
+const MAX_NAME_UNITS = 32_767
+
+/** A string, not blank, no longer than a path can be. */
 export const text: Check<string> = (value, name) => {
+  if (typeof value === 'string' && value.length > MAX_NAME_UNITS) {
+    throw new InvalidInputError(`${name} must have at most ${MAX_NAME_UNITS} units, not ${value.length}`, {
+      option: name,
+      limit: MAX_NAME_UNITS,
+      actual: value.length,
+    })
+  }
   if (typeof value === 'string' && value.trim() !== '') return value
   throw new InvalidInputError(`${name} must be a string that is not blank, not ${describe(value)}`, { option: name })
 }

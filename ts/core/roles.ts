@@ -4,6 +4,7 @@
  */
 
 import { InvalidInputError } from './errors'
+import { describe, excerpt } from './validation'
 
 /** `generic` has no prompt, whatever the model; `query` looks for something; `passage` is what is found. */
 export type EmbeddingRole = 'generic' | 'query' | 'passage'
@@ -12,8 +13,8 @@ export type EmbeddingRole = 'generic' | 'query' | 'passage'
 export const EMBEDDING_ROLES = ['generic', 'query', 'passage'] as const satisfies readonly EmbeddingRole[]
 
 /**
- * Which queue a call waits in. `interactive` work is done before `bulk` work, which therefore waits for
- * as long as there is interactive work. A call that does not say is interactive when it embeds at most
+ * Which queue a call waits in. `interactive` work is done before `bulk` work, which keeps a tenth
+ * of the computing. A call that does not say is interactive when it embeds at most
  * {@link INTERACTIVE_TEXTS} texts as queries or is an `embedOne`, and bulk otherwise.
  */
 export type Priority = 'interactive' | 'bulk'
@@ -26,10 +27,15 @@ export function priorityOf(role: EmbeddingRole, count: number, asked?: Priority)
   return asked ?? (role === 'query' && count <= INTERACTIVE_TEXTS ? 'interactive' : 'bulk')
 }
 
+/** The priority of counting the tokens of so many texts: few go before bulk work, as few queries do. */
+export function countPriority(count: number): Priority {
+  return count <= INTERACTIVE_TEXTS ? 'interactive' : 'bulk'
+}
+
 /** Checks a role that came from outside. */
 export function checkRole(role: unknown): EmbeddingRole {
   if ((EMBEDDING_ROLES as readonly unknown[]).includes(role)) return role as EmbeddingRole
-  throw new InvalidInputError(`role must be one of ${EMBEDDING_ROLES.join(', ')}, not ${String(role)}`, {
+  throw new InvalidInputError(`role must be one of ${EMBEDDING_ROLES.join(', ')}, not ${describe(role)}`, {
     option: 'role',
     allowed: EMBEDDING_ROLES,
   })
@@ -57,16 +63,19 @@ export function applyPrompt(prompt: Prompt, texts: readonly string[], given?: st
   const takesInstruction = template?.includes('{instruction}') ?? false
   if (given !== undefined && !takesInstruction) {
     throw new InvalidInputError(
-      `an instruction was given, but the prompt (${JSON.stringify(template)}) has no place for one`,
+      `an instruction was given, but the prompt (${excerpt(JSON.stringify(template))}) has no place for one`,
       { option: 'instruction' },
     )
   }
   if (template === null) return texts
   const instruction = given ?? defaultInstruction
   if (instruction === null && takesInstruction) {
-    throw new InvalidInputError(`the prompt ${JSON.stringify(template)} needs an instruction and there is no default`, {
-      option: 'instruction',
-    })
+    throw new InvalidInputError(
+      `the prompt ${excerpt(JSON.stringify(template))} needs an instruction and there is no default`,
+      {
+        option: 'instruction',
+      },
+    )
   }
   return texts.map((text) =>
     template.replace(/\{(text|instruction)\}/g, (_, name) => (name === 'text' ? text : (instruction ?? ''))),

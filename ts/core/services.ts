@@ -26,7 +26,7 @@ import {
   wholeNumber,
 } from './options'
 import { applyPrompt, checkRole, type EmbeddingRole, type Priority, type Prompt, priorityOf } from './roles'
-import { type ValidatedTexts, validateTexts } from './validation'
+import { excerpt, type ValidatedTexts, validateTexts } from './validation'
 
 /** Options of one request to a service. */
 export interface ServiceEmbedOptions {
@@ -38,6 +38,11 @@ export interface ServiceEmbedOptions {
   readonly instruction?: string | undefined
   /** Which queue the request waits in. Default: interactive for `embedOne` and for at most 16 queries, else bulk. */
   readonly priority?: Priority | undefined
+  /**
+   * Milliseconds in which the first text of the call must be begun, from when the call was handed to the addon (a load
+   * that it waits for counts). After that it is an `OverloadedError`, and nothing was computed for it. Default: no limit.
+   */
+  readonly maxWait?: number | undefined
   /** Rejects the request at once with the signal's reason and stops its work. */
   readonly signal?: AbortSignal | undefined
 }
@@ -52,7 +57,7 @@ export interface EnsureLoadedOptions {
  * Texts in, one vector per text out, in order; or an {@link EmbedError}, never part of a result.
  *
  * A request holds 1 to 1,000 texts of at most 32,768 UTF-8 bytes each. What is wrong with it is found
- * in this order: number of texts, each text, options, model, signal.
+ * in this order: number of texts, each text, role, options, model, signal.
  */
 export interface EmbeddingService {
   /** What kind of service this is, for logs. Not the model's name: see {@link EmbeddingService.modelConfig}. */
@@ -81,6 +86,7 @@ export const SERVICE_EMBED_CHECKS: OptionChecks<ServiceEmbedOptions> = {
   batchSize: wholeNumber(1),
   instruction: anyText,
   priority: oneOf(['interactive', 'bulk']),
+  maxWait: wholeNumber(1),
   signal,
 }
 
@@ -138,8 +144,9 @@ export abstract class BaseEmbeddingService implements EmbeddingService {
   ): Promise<Embeddings> {
     const given = snapshotOptions(options)
     const valid = await validateTexts(texts, pendingSignal(given))
+    checkRole(role)
     const { instruction, ...rest } = optionsObject(given)
-    const prompt = this.prompt(checkRole(role), rest.model)
+    const prompt = this.prompt(role, rest.model)
     const priority = priorityOf(role, valid.texts.length, rest.priority)
     return this.embed(applyPrompt(prompt, valid.texts, instruction), { ...rest, priority })
   }
@@ -154,7 +161,7 @@ export abstract class BaseEmbeddingService implements EmbeddingService {
    *   override this to do without.
    */
   modelConfig(model: string = DEFAULT_MODEL): ModelConfig {
-    return { model, dimensions: known(this, model)?.dimensions ?? null }
+    return { model: text(model, 'model'), dimensions: known(this, model)?.dimensions ?? null }
   }
 
   /**
@@ -190,7 +197,7 @@ function known(service: EmbeddingService, model: string): RegistryEntry | undefi
   } catch (cause) {
     if (!(cause instanceof ModelInitializationError)) throw cause
     throw new ModelInitializationError(
-      `the service "${service.name}" asks the registry about ${model}, and the registry is in the addon; a service ` +
+      `the service "${service.name}" asks the registry about ${excerpt(model)}, and the registry is in the addon; a service ` +
         `that overrides prompt and modelConfig does without. ${cause.message}`,
       { cause, model, ...(cause.allowed !== undefined && { allowed: cause.allowed }) },
     )

@@ -3,15 +3,18 @@
  * boundary of an application, see the services.
  */
 
+import { type EmbeddingStream, progressCallback, type StreamProgress, WindowedStream } from './embed_stream'
 import { type Embeddings, type FlatEmbeddings, flatWithFacts, withFacts } from './embeddings'
+import { InvalidInputError } from './errors'
 import { ModelHandle } from './model_handle'
 import { MODEL_OPTION_CHECKS, type ModelOptions } from './model_options'
 import { checkDimensions, DEFAULT_MODEL, type ModelDescriptor, modelDescriptor } from './models'
 import type { NativeModelInfo } from './native'
 import { anyText, checkOptions, type OptionChecks, oneOf, signal, text, wholeNumber } from './options'
-import { type EmbeddingRole, type Priority, priorityOf } from './roles'
+import { checkRole, countPriority, type EmbeddingRole, type Priority, priorityOf } from './roles'
 import { type ModelStats, modelStats } from './stats'
-import { snapshot } from './validation'
+import { Turns } from './turns'
+import { describe, snapshot } from './validation'
 
 /** Options of {@link TextEmbedding.load}. */
 export interface TextEmbeddingLoadOptions extends ModelOptions {
@@ -32,6 +35,11 @@ export interface EmbedOptions {
   readonly instruction?: string | undefined
   /** Which queue the call waits in. Default: interactive for at most 16 queries, else bulk. */
   readonly priority?: Priority | undefined
+  /**
+   * Milliseconds in which the first text of the call must be begun, from when the call was handed to the addon (a load
+   * that it waits for counts). After that it is an `OverloadedError`, and nothing was computed for it. Default: no limit.
+   */
+  readonly maxWait?: number | undefined
   /** `'rows'`: an array of vectors. `'flat'`: one block of memory. Default `'rows'`. */
   readonly output?: Output | undefined
   /** Rejects the call at once with the signal's reason and stops its work. */
@@ -58,15 +66,63 @@ export interface TokenCountOptions {
   readonly signal?: AbortSignal | undefined
 }
 
+/** Options of {@link TextEmbedding.embedStream}. */
+export interface StreamOptions extends Omit<EmbedOptions, 'output'> {
+  /** In which prompt the texts are embedded. Default `'generic'`: none. */
+  readonly role?: EmbeddingRole | undefined
+  /** Which queue the stream's windows wait in. Default `'bulk'`. */
+  readonly priority?: Priority | undefined
+  /** Is told after each window of up to 512 texts, before the first of its rows is delivered. */
+  readonly onProgress?: ((progress: StreamProgress) => void) | undefined
+  /** Rejects at once with the signal's reason and ends the source. */
+  readonly signal?: AbortSignal | undefined
+}
+
+/** Options of {@link TextEmbedding.chunkText}. */
+export interface ChunkOptions {
+  /** The most tokens of a chunk, prompt and special tokens counted. Default: {@link TextEmbedding.maxLength}. */
+  readonly maxTokens?: number | undefined
+  /** The most tokens that a chunk shares with the one before it; fewer where that would cut a word. Default 0. */
+  readonly overlap?: number | undefined
+  /** In which prompt the chunks will be embedded, so that there is room for it. Default `'generic'`: none. */
+  readonly role?: EmbeddingRole | undefined
+  /** The task, for a model whose prompt takes one. */
+  readonly instruction?: string | undefined
+  /** Rejects the call at once with the signal's reason. */
+  readonly signal?: AbortSignal | undefined
+}
+
+/** Part of a text that is embedded whole. */
+export interface Chunk {
+  /** `source.slice(start, end)`. */
+  readonly text: string
+  /** Where it begins in the source, in UTF-16 units, as JavaScript counts. */
+  readonly start: number
+  /** Where it ends. */
+  readonly end: number
+  /** Its tokens when it is embedded, prompt and special tokens counted. */
+  readonly tokens: number
+}
+
 const EMBED_CHECKS: OptionChecks<EmbedOptions> = {
   batchSize: wholeNumber(1),
   dimensions: wholeNumber(1),
   instruction: anyText,
   priority: oneOf(['interactive', 'bulk']),
+  maxWait: wholeNumber(1),
   output: oneOf(['rows', 'flat']),
   signal,
 }
 const TOKEN_COUNT_CHECKS: OptionChecks<TokenCountOptions> = { instruction: anyText, signal }
+const { output: _, ...ROW_CHECKS } = EMBED_CHECKS
+const STREAM_CHECKS: OptionChecks<StreamOptions> = { ...ROW_CHECKS, role: checkRole, onProgress: progressCallback }
+const CHUNK_CHECKS: OptionChecks<ChunkOptions> = {
+  maxTokens: wholeNumber(1),
+  overlap: wholeNumber(0),
+  role: checkRole,
+  instruction: anyText,
+  signal,
+}
 const LOAD_CHECKS: OptionChecks<TextEmbeddingLoadOptions> = { ...MODEL_OPTION_CHECKS, signal }
 
 /**
@@ -138,7 +194,8 @@ export class TextEmbedding {
    *
    * @throws {@link InvalidInputError} for texts that are not an array of strings and for an unknown or
    *   wrong option; {@link TextTooLongError} under `truncate: 'error'`; {@link InferenceFailedError} for
-   *   a vector that is not finite; {@link ModelNotLoadedError} after `dispose`; the signal's reason after an abort.
+   *   a vector that is not finite; {@link OverloadedError} when too much waits already;
+   *   {@link ModelNotLoadedError} after `dispose`; the signal's reason after an abort.
    */
   embed(texts: readonly string[], options?: RowOptions): Promise<Embeddings>
   embed(texts: readonly string[], options: FlatOptions): Promise<FlatEmbeddings>
@@ -161,6 +218,75 @@ export class TextEmbedding {
   passageEmbed(texts: readonly string[], options?: EmbedOptions): Promise<Embeddings | FlatEmbeddings>
   passageEmbed(texts: readonly string[], options?: EmbedOptions): Promise<Embeddings | FlatEmbeddings> {
     return this.#embed('passageEmbed', texts, 'passage', options)
+  }
+
+  /**
+   * Embeds texts of an iterable one after the other, in bounded memory: three windows of at most 512 texts are
+   * in it at a time, of which one is read, one computed and one delivered.
+   *
+   * ```ts
+   * for await (const row of model.embedStream(lines, { role: 'passage' })) await index.add(row)
+   * ```
+   *
+   * Rows come in the order of the texts. How many were cut is told by the stream's `truncated`.
+   *
+   * @throws {@link InvalidInputError} at once for a source that cannot be gone through and for an unknown or
+   *   wrong option; {@link ModelNotLoadedError} after `dispose`. While rows are taken, after the rows of the texts before it: what the source throws, as it
+   *   is; {@link InvalidInputError} for an element that is no string; what {@link TextEmbedding.embed} throws,
+   *   with `index` as a position in the stream. The signal's reason after an abort, at once.
+   */
+  embedStream(texts: Iterable<string> | AsyncIterable<string>, options?: StreamOptions): EmbeddingStream {
+    const {
+      role = 'generic',
+      priority = 'bulk',
+      dimensions = this.dimensions,
+      signal,
+      onProgress,
+      ...call
+    } = checkOptions('embedStream', options, STREAM_CHECKS)
+    checkDimensions(this.model, this.#descriptor, dimensions)
+    this.#handle.checkInstruction(role, call.instruction)
+    return new WindowedStream({
+      source: texts,
+      dimensions,
+      contractId: this.#handle.contract(dimensions),
+      embed: (window, signal) => this.#handle.embed(window, { role, priority, dimensions, ...call, signal }),
+      signal,
+      onProgress,
+    })
+  }
+
+  /**
+   * Cuts a long text into chunks that are embedded whole in the prompt of `role`: at white space where that can
+   * be, within a word only where the word alone is longer than a chunk, never within a character. All of the text
+   * is in a chunk but the white space between them; a blank text has none.
+   *
+   * ```ts
+   * const chunks = await model.chunkText(book, { role: 'passage', overlap: 32 })
+   * const rows = await model.passageEmbed(chunks.map(({ text }) => text))
+   * ```
+   *
+   * Costs about 1 s for a megabyte, off the JavaScript thread; queries go before it.
+   *
+   * @throws {@link InvalidInputError} for a text that is no string, an unknown or wrong option, chunks that leave
+   *   no room for text or are longer than the model's limit, and an overlap that leaves no room for anything new;
+   *   {@link ModelNotLoadedError} after `dispose`; the signal's reason after an abort.
+   */
+  async chunkText(text: string, options?: ChunkOptions): Promise<Chunk[]> {
+    const source: unknown = text
+    if (typeof source !== 'string') {
+      throw new InvalidInputError(`the text to cut must be a string, not ${describe(source)}`, { option: 'text' })
+    }
+    const { role = 'generic', ...call } = checkOptions('chunkText', options, CHUNK_CHECKS)
+    const { start, end, tokens } = await this.#handle.chunks(source, { role, ...call })
+    const turns = new Turns(call.signal)
+    const chunks: Chunk[] = []
+    for (const [i, from] of start.entries()) {
+      const to = end[i] as number
+      chunks.push({ text: source.slice(from, to), start: from, end: to, tokens: tokens[i] as number })
+      if (turns.due()) await turns.take()
+    }
+    return chunks
   }
 
   /** Tokens of each text that survive truncation, special tokens counted, without a prompt. */
@@ -201,15 +327,17 @@ export class TextEmbedding {
   ): Promise<Embeddings | FlatEmbeddings> {
     const copy = snapshot(texts)
     const { output = 'rows', priority, ...call } = checkOptions(method, options, EMBED_CHECKS)
-    if (copy.length === 0) return this.#nothing(output, call)
+    if (copy.length === 0) return this.#nothing(output, role, call)
     return this.#handle.embed(copy, { role, priority: priorityOf(role, copy.length, priority), ...call }, output)
   }
 
   /** The result of no texts, made here: it waits in no queue. What is wrong with the call is wrong all the same. */
-  #nothing(output: Output, { dimensions = this.dimensions, signal }: Pick<EmbedOptions, 'dimensions' | 'signal'>) {
+  #nothing(output: Output, role: EmbeddingRole, call: Pick<EmbedOptions, 'dimensions' | 'instruction' | 'signal'>) {
+    const { dimensions = this.dimensions, instruction, signal } = call
     checkDimensions(this.model, this.#descriptor, dimensions)
     this.#handle.assertUsable(signal)
-    const facts = { dimensions, tokens: [], truncated: 0, contractId: this.#handle.contract(dimensions) }
+    this.#handle.checkInstruction(role, instruction)
+    const facts = { dimensions, tokens: Object.freeze([]), truncated: 0, contractId: this.#handle.contract(dimensions) }
     return output === 'flat' ? flatWithFacts(new Float32Array(0), 0, facts) : withFacts([], facts)
   }
 
@@ -223,9 +351,10 @@ export class TextEmbedding {
     const call = checkOptions(method, options, TOKEN_COUNT_CHECKS)
     if (copy.length === 0) {
       this.#handle.assertUsable(call.signal)
+      this.#handle.checkInstruction(role, call.instruction)
       return []
     }
-    const { embedded } = await this.#handle.tokenCounts(copy, { role, ...call })
+    const { embedded } = await this.#handle.tokenCounts(copy, { role, priority: countPriority(copy.length), ...call })
     return Array.from(embedded)
   }
 }

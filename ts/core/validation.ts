@@ -46,6 +46,14 @@ export class ValidatedTexts {
     if (proof !== PROOF) throw new TypeError('ValidatedTexts is made by validateTexts only')
     this.texts = texts
   }
+
+  /** The texts at these positions, in this order: what was proven of all holds for some. */
+  subset(indices: readonly number[]): ValidatedTexts {
+    return new ValidatedTexts(
+      PROOF,
+      indices.map((index) => this.texts[index] as string),
+    )
+  }
 }
 
 /** A copy of the caller's array. A bare string is refused: it would be taken for a list of characters. */
@@ -92,16 +100,26 @@ function tooLong(text: string, index: number): TextTooLongError {
   const counted = text.length <= MAX_COUNTED_UNITS
   const bytes = counted ? Buffer.byteLength(text, 'utf8') : text.length
   return new TextTooLongError(
-    `text ${index} has ${counted ? '' : 'at least '}${bytes} UTF-8 bytes; a service takes at most ${MAX_TEXT_BYTES} per text; split it into shorter ones`,
+    `text ${index} has ${counted ? '' : 'at least '}${bytes} UTF-8 bytes; a service takes at most ${MAX_TEXT_BYTES} per text; split it, for instance with chunkText of TextEmbedding`,
     { index, limit: MAX_TEXT_BYTES, actual: bytes, unit: 'bytes' },
   )
+}
+
+/** Units of a text that is shown whole in a message: most paths are shorter. */
+const SHOWN_UNITS = 300
+
+/** A text for an error message: whole, or its beginning and its length where it is long. */
+export function excerpt(text: string, shown = SHOWN_UNITS): string {
+  if (text.length <= shown) return text
+  return `${text.slice(0, shown).toWellFormed()}… (${text.length} units)`
 }
 
 /** A value for an error message: its type, and the value where that is short. */
 export function describe(value: unknown): string {
   if (value === null || value === undefined) return String(value)
   if (typeof value === 'string') return value.length <= 40 ? JSON.stringify(value) : `a string of ${value.length} units`
-  if (typeof value === 'number' || typeof value === 'bigint' || typeof value === 'boolean') return String(value)
+  if (typeof value === 'bigint') return excerpt(String(value), 40)
+  if (typeof value === 'number' || typeof value === 'boolean') return String(value)
   if (Array.isArray(value)) return 'an array'
   if (typeof value === 'object') return `an object (${value.constructor?.name ?? 'no class'})`
   return `a ${typeof value}`

@@ -14,7 +14,8 @@ pub trait Encoder: Send + Sync {
     /// order.
     ///
     /// # Errors
-    /// [`EncodeError`] when the batch does not fit the model, or when `ctx.checkpoint` answered [`Flow::Stop`].
+    /// [`EncodeError`] when the batch does not fit the model, when `ctx.checkpoint` answered [`Flow::Stop`], or when the
+    /// weights file changed under the model.
     fn forward(&self, batch: &EncoderInput<'_>, rows: Rows, ctx: &mut Context<'_>) -> Result<Hidden, EncodeError>;
 
     /// Width of a hidden state (`hidden_size`).
@@ -30,7 +31,7 @@ pub trait Encoder: Send + Sync {
     /// 2 x parameters of the linear layers x length + 4 x length² x attention width x layers.
     fn flops(&self, length: usize) -> u64;
 
-    /// Bytes of memory that the weights hold, without tables that are read from the mapped file.
+    /// Bytes of memory that the weights hold, without tables that stay in the file.
     fn memory_bytes(&self) -> usize;
 }
 

@@ -1,5 +1,7 @@
 //! What can go wrong when a model is loaded and when it runs.
 
+use std::path::PathBuf;
+
 use crate::{ConfigError, WeightsError};
 
 /// A batch that a model cannot compute, or a pass that was stopped.
@@ -53,6 +55,18 @@ pub enum EncodeError {
         id: u32,
         /// Rows of the type table; 0 when the model has none.
         type_vocab_size: usize,
+    },
+    /// The file that the word table is read from was overwritten, or cut: the vectors would be of no model.
+    #[error("the weights file {} changed while the model was loaded; load the model again", path.display())]
+    WeightsChanged {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file that the word table is read from cannot be read any more.
+    #[error("a row of the word table cannot be read: {reason}; load the model again")]
+    WeightsUnreadable {
+        /// The file, and the system's reason.
+        reason: String,
     },
     /// The parts of the batch disagree.
     #[error("the batch has {actual} {part} where its lengths add up to {expected}")]

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! config.json --families::parse_config--> Architecture { spec, names }
-//! folder      --weights::Weights::open--> Weights (memory mapped, checked)
+//! folder      --weights::Weights::open--> Weights (open, checked)
 //! both        --simd::load-------------> Box<dyn Encoder>
 //! token ids   --Encoder::forward-------> Hidden --pool--> one row a sequence
 //! ```

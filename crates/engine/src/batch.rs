@@ -101,11 +101,13 @@ fn attempt(
     let longest = rows.iter().map(|ids| ids.len()).max().unwrap_or_default();
     let work: u64 = shares.iter().map(|share| share.piece.work).sum();
     let mut first = 0;
-    for share in shares {
+    for (nth, share) in shares.iter().enumerate() {
         let (job, of_batch) = (&share.job, &share.piece.rows);
         let part = first..first + of_batch.len();
         first = part.end;
-        job.statistics.batch(took.mul_f64(share.piece.work as f64 / work.max(1) as f64));
+        // A micro-batch that holds many calls of one model is one.
+        let first_of_model = !shares[..nth].iter().any(|other| Arc::ptr_eq(&other.job.statistics, &job.statistics));
+        job.statistics.batch(first_of_model, took.mul_f64(share.piece.work as f64 / work.max(1) as f64));
         // Rows of a call are in the order of the plan; the failure names the first text of the call that has one.
         let bad = of_batch
             .iter()
@@ -113,6 +115,10 @@ fn attempt(
             .filter_map(|(row, result)| result.as_ref().err().map(|error| (row.index, error)));
         if let Some((index, error)) = bad.min_by_key(|(index, _)| *index) {
             job.fail(Failure::new(ErrorKind::InferenceFailed, error.to_string()).at(index));
+            continue;
+        }
+        // Vectors that nobody gets are not counted: the tokens of a cancelled call stand still.
+        if job.is_settled() {
             continue;
         }
         count(job, share, longest);

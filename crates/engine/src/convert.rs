@@ -17,6 +17,15 @@ pub(crate) fn pipeline(error: PipelineError) -> Failure {
         PipelineError::InvalidDimensions { actual, native, .. } => Failure::new(ErrorKind::InvalidInput, message)
             .measured(native as f64, actual as f64, "dimensions")
             .of_option("dimensions"),
+        PipelineError::ChunkTooSmall { actual, least } => Failure::new(ErrorKind::InvalidInput, message)
+            .measured(least as f64, actual as f64, "tokens")
+            .of_option("maxTokens"),
+        PipelineError::ChunkTooLarge { actual, limit } => Failure::new(ErrorKind::InvalidInput, message)
+            .measured(limit as f64, actual as f64, "tokens")
+            .of_option("maxTokens"),
+        PipelineError::OverlapTooLarge { actual, room } => Failure::new(ErrorKind::InvalidInput, message)
+            .measured(room as f64 - 1.0, actual as f64, "tokens")
+            .of_option("overlap"),
         PipelineError::InstructionNotSupported { .. } | PipelineError::InstructionMissing { .. } => {
             Failure::new(ErrorKind::InvalidInput, message).of_option("instruction")
         }
@@ -83,7 +92,7 @@ fn encoder(error: &simile_encoder::LoadError) -> ErrorKind {
             | ConfigError::UnsupportedFamily { .. }
             | ConfigError::Unsupported { .. },
         )
-        | Weights(WeightsError::OnlyOtherFormats { .. }) => ErrorKind::UnsupportedModel,
+        | Weights(WeightsError::OnlyOtherFormats { .. } | WeightsError::Dtype { .. }) => ErrorKind::UnsupportedModel,
         _ => ErrorKind::ModelInitialization,
     }
 }

@@ -4,21 +4,25 @@
 //! micro-batch runs, the thread of the pool that passes a checkpoint first and finds an interactive call lets that run
 //! in place, alone and with memory of its own, then goes on: a query waits for one layer.
 //!
+//! Calls that were not begun in their time are given up here: before each step, and at each checkpoint. There is no timer,
+//! since a call only waits while this thread has something to do.
+//!
 //! Cost: a call that finds the queue empty costs one wake-up of this thread (30 to 50 µs when it sleeps in the kernel);
-//! so it looks for work a little longer before it sleeps, see [`SPIN`]. Between two layers the interlude costs one
-//! atomic load.
+//! so it looks for work a little longer before it sleeps, see [`SPIN`]. Between two layers the interlude costs two
+//! atomic loads.
 //!
 //! The thread starts with the first call and stays. It holds nothing that must be let go of at the end of the process:
 //! no destructor runs there, and the exit of the process does not wait for it.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use simile_encoder::Flow;
 
 use crate::batch::{self, Workspace};
-use crate::job::{Job, Kind, Priority};
+use crate::failure::Failure;
+use crate::job::{Job, Priority};
 use crate::panics;
 use crate::queue::{MicroBatch, Queue, Step};
 use crate::tokenise;
@@ -53,12 +57,14 @@ pub(crate) struct Shared {
     pending: AtomicBool,
     /// How many interactive calls wait or are partly done: what checkpoints read.
     interactive: AtomicUsize,
+    /// When the first of the calls that were not begun is given up, in nanoseconds since `epoch`: what checkpoints read.
+    deadline: AtomicU64,
+    epoch: Instant,
     threads: AtomicUsize,
     /// Workspaces of one thread, for interactive work in place.
     solos: Mutex<Vec<Workspace>>,
 }
 
-#[derive(Default)]
 struct State {
     queue: Queue,
     asleep: bool,
@@ -66,12 +72,15 @@ struct State {
 }
 
 impl Shared {
-    pub(crate) fn new(threads: usize) -> Shared {
+    /// `limit`: the most bytes of calls that wait in a lane.
+    pub(crate) fn new(threads: usize, limit: usize) -> Shared {
         Shared {
-            state: Mutex::default(),
+            state: Mutex::new(State { queue: Queue::new(limit), asleep: false, stop: false }),
             wake: Condvar::new(),
             pending: AtomicBool::new(false),
             interactive: AtomicUsize::new(0),
+            deadline: AtomicU64::new(u64::MAX),
+            epoch: Instant::now(),
             threads: AtomicUsize::new(threads),
             solos: Mutex::default(),
         }
@@ -91,14 +100,18 @@ impl Shared {
     }
 
     /// Puts a call into its lane and wakes the dispatcher.
-    pub(crate) fn push(&self, job: Arc<Job>) {
+    ///
+    /// # Errors
+    /// `Overloaded` when the lane is full.
+    pub(crate) fn push(&self, job: Arc<Job>) -> Result<(), Failure> {
         let mut state = self.lock();
-        state.queue.push(job);
+        state.queue.push(job)?;
         self.publish(&state.queue);
         if state.asleep {
             drop(state);
             self.wake.notify_one();
         }
+        Ok(())
     }
 
     /// Takes a settled call out of the queue.
@@ -148,6 +161,7 @@ impl Shared {
                 other.insert(Workspace::new(threads))
             }
         };
+        self.give_up();
         if let Some(step) = self.with_queue(|queue| queue.next(|priority| budget(priority, threads))) {
             self.perform(step, workspace, true);
         }
@@ -160,6 +174,24 @@ impl Shared {
             // The last owner of a job lets go of what the caller gave.
             let _ = panics::catch(move || job.fail(panics::failure("the dispatcher", panic)));
         }
+    }
+
+    /// Fails the calls that were not begun in their time.
+    fn give_up(&self) {
+        let deadline = self.deadline.load(Ordering::Relaxed);
+        if deadline == u64::MAX || self.since_epoch(Instant::now()) < deadline {
+            return;
+        }
+        for job in self.with_queue(|queue| queue.expired(Instant::now())) {
+            if let Some(wait) = job.order.max_wait {
+                job.fail(wait.failure());
+            }
+        }
+    }
+
+    fn since_epoch(&self, at: Instant) -> u64 {
+        // 584 years fit.
+        at.saturating_duration_since(self.epoch).as_nanos() as u64
     }
 
     /// One interactive micro-batch, if any waits, on the calling thread alone.
@@ -204,6 +236,7 @@ impl Shared {
             if job.is_settled() {
                 return Flow::Stop;
             }
+            self.give_up();
             if bulk && top {
                 self.interlude();
             }
@@ -216,7 +249,7 @@ impl Shared {
             Ok(None) => self.forget(job.id),
             Ok(Some(slice)) => {
                 self.with_queue(|queue| queue.tokenised(job, slice.pieces, slice.more));
-                if job.order.kind == Kind::Count && !slice.more {
+                if !job.order.kind.computes() && !slice.more {
                     job.finish();
                 }
             }
@@ -226,6 +259,7 @@ impl Shared {
     fn encode(&self, batch: MicroBatch, workspace: &mut Workspace, top: bool) {
         let bulk = batch.priority == Priority::Bulk;
         batch::run(batch, workspace, &|| {
+            self.give_up();
             if bulk && top {
                 self.interlude();
             }
@@ -246,6 +280,9 @@ impl Shared {
             last = now;
         }
         let mut state = self.lock();
+        if state.queue.is_empty() {
+            state.queue.rest();
+        }
         let mut trimmed = false;
         while state.queue.is_empty() && !state.stop {
             state.asleep = true;
@@ -279,6 +316,8 @@ impl Shared {
     fn publish(&self, queue: &Queue) {
         let (interactive, bulk) = queue.depth();
         self.interactive.store(interactive, Ordering::Relaxed);
+        let deadline = queue.deadline().map_or(u64::MAX, |at| self.since_epoch(at));
+        self.deadline.store(deadline, Ordering::Relaxed);
         self.pending.store(interactive + bulk > 0, Ordering::Release);
     }
 
@@ -308,7 +347,7 @@ mod tests {
 
     use super::*;
     use crate::failure::{ErrorKind, Failure};
-    use crate::job::{Finished, Order};
+    use crate::job::{Finished, Kind, Order};
     use crate::model::Model;
     use crate::model::fake::Named;
 
@@ -320,6 +359,7 @@ mod tests {
             kind: Kind::Count,
             batch_size: 1,
             priority: Priority::Bulk,
+            max_wait: None,
         };
         let (sender, receiver) = channel();
         let done = Box::new(move |result| sender.send(result).unwrap());
@@ -328,14 +368,14 @@ mod tests {
 
     #[test]
     fn a_panic_between_two_steps_fails_the_calls_that_wait_and_the_dispatcher_goes_on() {
-        let shared = Arc::new(Shared::new(1));
+        let shared = Arc::new(Shared::new(1, usize::MAX));
         // The queue is the last owner of a settled call, and lets go of it when it looks for the next step: the model's
         // destructor panics there, under the lock.
         let (settled, _heard) = counting(Arc::new(Named { drop_panics: true }));
         settled.fail(Failure::cancelled());
-        shared.push(settled);
+        shared.push(settled).unwrap();
         let (waiting, answer) = counting(Arc::new(Named::default()));
-        shared.push(waiting);
+        shared.push(waiting).unwrap();
         let dispatching = shared.clone();
         let thread = std::thread::Builder::new().name("simile-test".to_owned());
         let thread = thread.spawn(move || dispatching.dispatch()).unwrap();
@@ -346,7 +386,7 @@ mod tests {
         assert_eq!(shared.depth(), (0, 0));
 
         let (next, answer) = counting(Arc::new(Named::default()));
-        shared.push(next);
+        shared.push(next).unwrap();
         let finished = answer.recv_timeout(Duration::from_secs(60)).expect("answered").unwrap();
         assert_eq!(finished.tokens.total, [1]);
         shared.stop();

@@ -3,11 +3,14 @@
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{self, JoinHandle};
 
+use simile_pipeline::Chunk;
+
 use crate::cancel::CancelToken;
 use crate::convert;
 use crate::dispatcher::Shared;
+use crate::environment;
 use crate::failure::{ErrorKind, Failure};
-use crate::job::{CountJob, Done, EmbedJob, EmbedOutput, Finished, Job, Kind, Order, TokenCounts};
+use crate::job::{ChunkJob, CountJob, Done, EmbedJob, EmbedOutput, Finished, Job, Kind, Order, Priority, TokenCounts};
 use crate::model::Model;
 use crate::panics::THREAD_PREFIX;
 use crate::statistics::Statistics;
@@ -25,15 +28,22 @@ pub struct Engine {
 impl Engine {
     /// An engine that computes on `threads` threads (at least one). Its threads start with the first call.
     pub fn new(threads: usize) -> Engine {
-        Engine { shared: Arc::new(Shared::new(threads.max(1))), dispatcher: Mutex::new(None) }
+        Engine::with_limit(threads, usize::MAX)
     }
 
-    /// The engine of this process. Its threads: see [`crate::threads`].
+    /// As [`Engine::new`]; at most `bytes` of calls wait in each lane of its queue.
+    pub fn with_limit(threads: usize, bytes: usize) -> Engine {
+        Engine { shared: Arc::new(Shared::new(threads.max(1), bytes)), dispatcher: Mutex::new(None) }
+    }
+
+    /// The engine of this process. Its threads: see [`crate::threads`]; its limit: `SIMILE_QUEUE_MB`, else 256 MiB.
     pub fn process() -> &'static Engine {
         static ENGINE: OnceLock<Engine> = OnceLock::new();
         // A malformed variable is the error of every load, so no call gets here with one.
-        ENGINE
-            .get_or_init(|| Engine::new(threads::from_environment().ok().flatten().unwrap_or_else(threads::available)))
+        ENGINE.get_or_init(|| {
+            let threads = threads::from_environment().ok().flatten().unwrap_or_else(threads::available);
+            Engine::with_limit(threads, environment::queue_limit().unwrap_or(usize::MAX))
+        })
     }
 
     /// Threads that compute, the dispatcher among them.
@@ -54,8 +64,9 @@ impl Engine {
     /// Embeds texts. `done` is called exactly once: by a thread of the engine, or by the thread that cancels one of
     /// `cancels`, or by this one when the request is refused, empty or cancelled already. It must be quick.
     ///
-    /// Failures: `InvalidInput` for dimensions or an instruction that the model does not take, `TextTooLong` under the
-    /// `error` policy, `InferenceFailed` for a vector that is not finite, `TaskFailed` for a panic or a cancellation.
+    /// Failures: `Overloaded` when its lane is full, or it was not begun in its time; `InvalidInput` for dimensions or an
+    /// instruction that the model does not take, `TextTooLong` under the `error` policy, `InferenceFailed` for a vector
+    /// that is not finite, `TaskFailed` for a panic or a cancellation.
     pub fn embed(
         &self,
         model: Arc<dyn Model>,
@@ -64,7 +75,7 @@ impl Engine {
         cancels: &[CancelToken],
         done: impl FnOnce(Result<EmbedOutput, Failure>) + Send + 'static,
     ) {
-        let EmbedJob { texts, role, instruction, dimensions, batch_size, priority } = request;
+        let EmbedJob { texts, role, instruction, dimensions, batch_size, priority, max_wait } = request;
         let dimensions = match model.check_dimensions(dimensions) {
             Ok(dimensions) => dimensions,
             Err(error) => return done(Err(convert::pipeline(error))),
@@ -77,10 +88,11 @@ impl Engine {
             return done(Err(Failure::new(ErrorKind::InvalidInput, message).of_option("batchSize")));
         }
         let batch_size = batch_size.unwrap_or(simile_pipeline::DEFAULT_BATCH_SIZE);
-        let order = Order { texts, role, instruction, kind: Kind::Embed { dimensions }, batch_size, priority };
+        let kind = Kind::Embed { dimensions };
+        let order = Order { texts, role, instruction, kind, batch_size, priority, max_wait };
         let contract = model.clone();
         let finish = move |finished: Result<Finished, Failure>| {
-            done(finished.map(|Finished { tokens, data }| EmbedOutput {
+            done(finished.map(|Finished { tokens, data, .. }| EmbedOutput {
                 data,
                 dimensions,
                 tokens,
@@ -103,8 +115,25 @@ impl Engine {
         if let Err(error) = model.check_instruction(role, instruction.as_deref()) {
             return done(Err(convert::pipeline(error)));
         }
-        let order = Order { texts, role, instruction, kind: Kind::Count, batch_size: usize::MAX, priority };
+        let (kind, batch_size) = (Kind::Count, usize::MAX);
+        let order = Order { texts, role, instruction, kind, batch_size, priority, max_wait: None };
         let finish = move |finished: Result<Finished, Failure>| done(finished.map(|finished| finished.tokens));
+        self.submit(model, statistics, order, cancels, Box::new(finish));
+    }
+
+    /// Cuts a text into chunks. As [`Engine::embed`]; `InvalidInput` also for a request that does not suit the model.
+    pub fn chunk(
+        &self,
+        model: Arc<dyn Model>,
+        statistics: Arc<Statistics>,
+        job: ChunkJob,
+        cancels: &[CancelToken],
+        done: impl FnOnce(Result<Vec<Chunk>, Failure>) + Send + 'static,
+    ) {
+        let ChunkJob { text, role, instruction, request } = job;
+        let (texts, kind, batch_size, priority) = (vec![text], Kind::Chunk(request), usize::MAX, Priority::Bulk);
+        let order = Order { texts, role, instruction, kind, batch_size, priority, max_wait: None };
+        let finish = move |finished: Result<Finished, Failure>| done(finished.map(|finished| finished.chunks));
         self.submit(model, statistics, order, cancels, Box::new(finish));
     }
 
@@ -127,7 +156,9 @@ impl Engine {
         if let Err(failure) = self.start() {
             return job.fail(failure);
         }
-        self.shared.push(job.clone());
+        if let Err(failure) = self.shared.push(job.clone()) {
+            return job.fail(failure);
+        }
         // A cancellation between listening and pushing found nothing to take out of the queue.
         if job.is_settled() {
             self.shared.forget(job.id);

@@ -31,7 +31,7 @@ pub enum ErrorKind {
     Internal,
     /// Vectors of different quantisation tiers met.
     TierMismatch,
-    /// The queue is full.
+    /// Too much waits: the lane is full, or the call was not begun in the time that it allows.
     Overloaded,
 }
 
@@ -84,7 +84,7 @@ pub struct Failure {
     pub limit: Option<f64>,
     /// The value that was met, in `unit`.
     pub actual: Option<f64>,
-    /// What `limit` and `actual` count: `"tokens"`, `"bytes"`, `"dimensions"`, `"threads"`.
+    /// What `limit` and `actual` count: `"tokens"`, `"bytes"`, `"dimensions"`, `"threads"`, `"ms"`.
     pub unit: Option<&'static str>,
     /// The option at fault, by its name in JavaScript, or the environment variable.
     pub option: Option<&'static str>,

@@ -6,9 +6,9 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use simile_pipeline::Role;
+use simile_pipeline::{Chunk, ChunkRequest, Role};
 
 use crate::cancel::{CancelToken, Listener};
 use crate::dispatcher::Shared;
@@ -27,6 +27,37 @@ pub enum Priority {
     Bulk,
 }
 
+/// How long a call waits before its first text is begun; after that it is refused as `Overloaded`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MaxWait {
+    limit: Duration,
+    since: Instant,
+}
+
+impl MaxWait {
+    /// `limit` from now on.
+    pub fn new(limit: Duration) -> MaxWait {
+        MaxWait { limit, since: Instant::now() }
+    }
+
+    /// When the call is given up.
+    pub(crate) fn deadline(self) -> Instant {
+        // A century is for ever, and no clock's end.
+        const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+        self.since + self.limit.min(FOR_EVER)
+    }
+
+    pub(crate) fn failure(self) -> Failure {
+        let ms = |time: Duration| (time.as_secs_f64() * 1e3).round();
+        let (limit, waited) = (ms(self.limit), ms(self.since.elapsed()));
+        let message = format!(
+            "the call waited {waited} ms and was not begun, and its maxWait is {limit} ms; wait for results before sending \
+             more, or allow more time"
+        );
+        Failure::new(ErrorKind::Overloaded, message).measured(limit, waited, "ms").of_option("maxWait")
+    }
+}
+
 /// A request to embed texts.
 #[derive(Clone, Debug, Default)]
 pub struct EmbedJob {
@@ -43,6 +74,8 @@ pub struct EmbedJob {
     pub batch_size: Option<usize>,
     /// Who waits for it.
     pub priority: Priority,
+    /// How long it waits to be begun; `None` is as long as it takes.
+    pub max_wait: Option<MaxWait>,
 }
 
 /// A request to count tokens.
@@ -56,6 +89,19 @@ pub struct CountJob {
     pub instruction: Option<String>,
     /// Who waits for it.
     pub priority: Priority,
+}
+
+/// A request to cut a text into chunks. It waits as bulk work does: the text is long, or nobody would cut it.
+#[derive(Clone, Debug, Default)]
+pub struct ChunkJob {
+    /// The text.
+    pub text: String,
+    /// Which template the chunks will get.
+    pub role: Role,
+    /// The instruction for the template, instead of the model's own.
+    pub instruction: Option<String>,
+    /// How it is cut.
+    pub request: ChunkRequest,
 }
 
 /// Tokens of each text, template and special tokens included.
@@ -85,6 +131,7 @@ pub struct EmbedOutput {
 pub(crate) struct Finished {
     pub(crate) tokens: TokenCounts,
     pub(crate) data: Vec<f32>,
+    pub(crate) chunks: Vec<Chunk>,
 }
 
 pub(crate) type Done = Box<dyn FnOnce(Result<Finished, Failure>) + Send>;
@@ -96,6 +143,15 @@ pub(crate) enum Kind {
     Embed { dimensions: usize },
     /// Token counts only.
     Count,
+    /// The chunks of its one text.
+    Chunk(ChunkRequest),
+}
+
+impl Kind {
+    /// Whether texts go through the model, and not through its tokenizer only.
+    pub(crate) fn computes(self) -> bool {
+        matches!(self, Kind::Embed { .. })
+    }
 }
 
 /// The parts of a job that the caller chose.
@@ -106,13 +162,19 @@ pub(crate) struct Order {
     pub(crate) kind: Kind,
     pub(crate) batch_size: usize,
     pub(crate) priority: Priority,
+    pub(crate) max_wait: Option<MaxWait>,
 }
+
+/// What a text holds besides its bytes while it waits: the string, its tokens and counts, its part of the call.
+const TEXT_BYTES: usize = 512;
 
 pub(crate) struct Job {
     pub(crate) id: u64,
     pub(crate) model: Arc<dyn Model>,
     pub(crate) statistics: Arc<Statistics>,
     pub(crate) order: Order,
+    /// What the call holds while it waits, estimated: its texts, and a fixed amount for each.
+    pub(crate) bytes: usize,
     submitted: Instant,
     settled: AtomicBool,
     progress: Mutex<Progress>,
@@ -127,6 +189,7 @@ pub(crate) struct Job {
 struct Progress {
     tokens: TokenCounts,
     data: Vec<f32>,
+    chunks: Vec<Chunk>,
     /// Rows that are not written yet.
     missing: usize,
 }
@@ -143,11 +206,13 @@ impl Job {
     ) -> Arc<Job> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let progress = Progress { missing: order.texts.len(), ..Progress::default() };
+        let bytes = order.texts.iter().map(|text| text.len() + TEXT_BYTES).sum();
         let job = Arc::new(Job {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             model,
             statistics,
             order,
+            bytes,
             submitted: Instant::now(),
             settled: AtomicBool::new(false),
             progress: Mutex::new(progress),
@@ -169,6 +234,12 @@ impl Job {
     /// How many texts are tokenised: where the next slice begins.
     pub(crate) fn cursor(&self) -> usize {
         self.lock().tokens.total.len()
+    }
+
+    /// The chunks of the job's text.
+    pub(crate) fn set_chunks(&self, started: Instant, chunks: Vec<Chunk>) {
+        self.statistics.started(started.saturating_duration_since(self.submitted));
+        self.lock().chunks = chunks;
     }
 
     /// Appends the counts of the next texts; the first call ends the job's waiting time.
@@ -213,28 +284,31 @@ impl Job {
 
     /// Settles the job with what it has.
     pub(crate) fn finish(&self) {
-        let Progress { tokens, data, .. } = std::mem::take(&mut *self.lock());
-        self.settle(Ok(Finished { tokens, data }));
+        let Progress { tokens, data, chunks, .. } = std::mem::take(&mut *self.lock());
+        self.settle(Ok(Finished { tokens, data, chunks }), || {});
     }
 
     /// Settles the job with a failure and takes it out of the queue.
     pub(crate) fn fail(&self, failure: Failure) {
-        self.settle(Err(failure));
-        if let Some(home) = self.home.upgrade() {
-            home.forget(self.id);
-        }
+        self.settle(Err(failure), || {
+            if let Some(home) = self.home.upgrade() {
+                home.forget(self.id);
+            }
+        });
     }
 
-    fn settle(&self, result: Result<Finished, Failure>) {
+    /// `leave` runs before the caller is answered, who may then look at the queue.
+    fn settle(&self, result: Result<Finished, Failure>, leave: impl FnOnce()) {
         if self.settled.swap(true, Ordering::AcqRel) {
             return;
         }
-        self.statistics.settled(result.is_ok());
+        self.statistics.settled(result.as_ref().err().map(|failure| failure.kind));
         let done = self.done.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
         if result.is_err() {
             // Results that nobody gets; the texts go when the queue lets go of the job.
             *self.lock() = Progress::default();
         }
+        leave();
         if let Some(done) = done {
             // The caller's function panicking must not take the dispatcher with it, and there is nobody left to tell.
             let _ = panics::catch(|| done(result));
@@ -255,7 +329,7 @@ impl Listener for Job {
 impl Drop for Job {
     fn drop(&mut self) {
         // Not `fail`: nobody holds the job, so no queue does, and one may be locked.
-        self.settle(Err(Failure::new(ErrorKind::TaskFailed, "the call was dropped before it was finished")));
+        self.settle(Err(Failure::new(ErrorKind::TaskFailed, "the call was dropped before it was finished")), || {});
     }
 }
 

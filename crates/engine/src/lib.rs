@@ -17,6 +17,8 @@
 //! - A panic in a loader, tokenizer or kernel is the failure of its own call; batch-mates are tried once more.
 //! - A cancelled call ends at once. Its texts leave the queue, and a micro-batch that nobody needs stops at its next
 //!   layer.
+//! - What waits is bounded: a call over the limit of its lane is refused at once. Queries go first, and leave bulk work a
+//!   tenth of the computing.
 //! - A vector does not depend on its batch-mates, on priority or on the number of threads.
 //! - Nothing keeps the process from exiting, and nothing has to be shut down.
 //!
@@ -28,6 +30,7 @@ mod convert;
 pub mod cpu;
 mod dispatcher;
 pub mod engine;
+mod environment;
 pub mod failure;
 pub mod job;
 pub mod lazy;
@@ -44,7 +47,7 @@ pub use cancel::CancelToken;
 pub use cpu::{CpuFeatures, cpu_features};
 pub use engine::Engine;
 pub use failure::{ErrorKind, Failure};
-pub use job::{CountJob, EmbedJob, EmbedOutput, Priority, TokenCounts};
+pub use job::{ChunkJob, CountJob, EmbedJob, EmbedOutput, MaxWait, Priority, TokenCounts};
 pub use loaded::{LazyModel, LoadRequest, LoadedModel};
 pub use model::Model;
 pub use statistics::{Statistics, StatisticsSnapshot};
@@ -53,6 +56,6 @@ pub use statistics::{Statistics, StatisticsSnapshot};
 pub use simile_hub::{HubOptions, HubSettings, ModelFiles, ModelRequest, Progress, Source, cache_dir};
 #[doc(no_inline)]
 pub use simile_pipeline::{
-    DescriptorOverrides, Matryoshka, ModelDescriptor, Origin, Pooling, Precision, RegistryEntry, Role, Truncate,
-    registry,
+    Chunk, ChunkRequest, DescriptorOverrides, Matryoshka, ModelDescriptor, Origin, Pooling, Precision, RegistryEntry,
+    Role, Truncate, registry,
 };

@@ -14,14 +14,16 @@ use simile_encoder::{Context, EncodeError};
 use simile_hub::{HubSettings, ModelFiles, ModelRequest, Progress, Stop};
 use simile_kernels::Isa;
 use simile_pipeline::{
-    DescriptorOverrides, LoadOptions, NonFinite, PipelineError, Precision, Role, TextModel, Tokens, Truncate,
+    Chunk, ChunkRequest, DescriptorOverrides, LoadOptions, NonFinite, PipelineError, Precision, Role, TextModel,
+    Tokens, Truncate,
 };
 
 use crate::cancel::{CancelToken, Listener};
 use crate::convert;
 use crate::engine::Engine;
+use crate::environment;
 use crate::failure::Failure;
-use crate::job::{CountJob, EmbedJob, EmbedOutput, TokenCounts};
+use crate::job::{ChunkJob, CountJob, EmbedJob, EmbedOutput, TokenCounts};
 use crate::lazy::{Lazy, Load, Loads, Outcome};
 use crate::model::Model;
 use crate::panics::THREAD_PREFIX;
@@ -58,29 +60,13 @@ static ALIVE: AtomicUsize = AtomicUsize::new(0);
 pub struct LoadedModel {
     /// There until the drop.
     model: Option<TextModel>,
-    /// The prompts that the model cannot make: see [`Prompt`].
-    refused: Vec<Prompt>,
 }
-
-/// What decides whether a text has a prompt: its role, and whether an instruction was given.
-type Prompt = (Role, bool);
 
 impl LoadedModel {
     fn new(model: TextModel) -> LoadedModel {
         ALIVE.fetch_add(1, Ordering::Relaxed);
-        let roles = [Role::Generic, Role::Query, Role::Passage];
-        let prompts = roles.into_iter().flat_map(|role| [(role, false), (role, true)]);
-        let refused = prompts.filter(|&prompt| refusal(&model, prompt).is_some()).collect();
-        LoadedModel { model: Some(model), refused }
+        LoadedModel { model: Some(model) }
     }
-}
-
-/// Why the model refuses a prompt, asked with an empty text. Other errors are those of the text.
-fn refusal(model: &TextModel, (role, instruction): Prompt) -> Option<PipelineError> {
-    let error = model.tokenize(role, instruction.then_some(""), "").err()?;
-    let of_prompt =
-        matches!(error, PipelineError::InstructionNotSupported { .. } | PipelineError::InstructionMissing { .. });
-    of_prompt.then_some(error)
 }
 
 impl Deref for LoadedModel {
@@ -129,27 +115,46 @@ impl Model for LoadedModel {
     }
 
     fn check_instruction(&self, role: Role, instruction: Option<&str>) -> Result<(), PipelineError> {
-        let prompt = (role, instruction.is_some());
-        match self.refused.contains(&prompt) {
-            true => refusal(self, prompt).map_or(Ok(()), Err),
-            false => Ok(()),
-        }
+        TextModel::check_instruction(self, role, instruction)
     }
 
     fn contract(&self, dimensions: usize) -> String {
         TextModel::contract(self, Some(dimensions))
     }
 
-    fn tokenize(&self, role: Role, instruction: Option<&str>, text: &str) -> Result<Tokens, PipelineError> {
-        TextModel::tokenize(self, role, instruction, text)
+    fn tokenize(
+        &self,
+        role: Role,
+        instruction: Option<&str>,
+        text: &str,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<Option<Tokens>, PipelineError> {
+        TextModel::tokenize_while(self, role, instruction, text, go_on)
     }
 
-    fn count_tokens(&self, role: Role, instruction: Option<&str>, text: &str) -> Result<(usize, usize), PipelineError> {
-        match TextModel::tokenize(self, role, instruction, text) {
-            Ok(tokens) => Ok((tokens.total, tokens.ids.len())),
-            Err(PipelineError::TextTooLong { limit, actual }) => Ok((actual, limit)),
+    fn count_tokens(
+        &self,
+        role: Role,
+        instruction: Option<&str>,
+        text: &str,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<Option<(usize, usize)>, PipelineError> {
+        match TextModel::tokenize_while(self, role, instruction, text, go_on) {
+            Ok(tokens) => Ok(tokens.map(|tokens| (tokens.total, tokens.ids.len()))),
+            Err(PipelineError::TextTooLong { limit, actual }) => Ok(Some((actual, limit))),
             Err(error) => Err(error),
         }
+    }
+
+    fn chunk(
+        &self,
+        role: Role,
+        instruction: Option<&str>,
+        text: &str,
+        request: ChunkRequest,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<Option<Vec<Chunk>>, PipelineError> {
+        TextModel::chunk(self, role, instruction, text, request, go_on)
     }
 
     fn cost(&self, length: usize) -> u64 {
@@ -249,6 +254,36 @@ impl LazyModel {
         });
     }
 
+    /// Cuts a text into chunks, loading the model first if need be. `done`: see [`Engine::chunk`].
+    pub fn chunk(
+        &self,
+        job: ChunkJob,
+        cancel: &CancelToken,
+        done: impl FnOnce(Result<Vec<Chunk>, Failure>) + Send + 'static,
+    ) {
+        let (statistics, cancels) = (self.statistics.clone(), [cancel.clone(), self.lazy.disposal().clone()]);
+        let name = self.asked_for.clone();
+        self.load(cancel, move |outcome| match outcome {
+            Err(failure) => done(Err(failure.of_model(&name))),
+            Ok(model) => Engine::process().chunk(model, statistics, job, &cancels, move |result| {
+                done(result.map_err(|failure| failure.of_model(&name)));
+            }),
+        });
+    }
+
+    /// Whether texts of `role` can be embedded with this instruction, or without one. A model that is not loaded says
+    /// nothing: its first call will. Quick.
+    ///
+    /// # Errors
+    /// `InvalidInput`.
+    pub fn check_instruction(&self, role: Role, instruction: Option<&str>) -> Result<(), Failure> {
+        match self.get() {
+            Some(Ok(model)) => Model::check_instruction(&*model, role, instruction)
+                .map_err(|error| convert::pipeline(error).of_model(&self.asked_for)),
+            _ => Ok(()),
+        }
+    }
+
     /// This service's counters.
     pub fn statistics(&self) -> StatisticsSnapshot {
         self.statistics.snapshot()
@@ -279,6 +314,7 @@ fn resolve(
     request.threads.map(threads::check).transpose()?;
     // Read here although the engine reads it too, so that a malformed value is an error and not ignored.
     threads::from_environment()?;
+    environment::queue_limit()?;
     let isa = Isa::from_env().map_err(convert::isa)?;
     let download = Arc::new(StopDownload(Stop::default()));
     abandoned.listen(&download);

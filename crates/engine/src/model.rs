@@ -4,7 +4,7 @@
 //! engine's own tests drive jobs through models that wait at a gate or panic on purpose, which no real model does.
 
 use simile_encoder::{Context, EncodeError};
-use simile_pipeline::{NonFinite, PipelineError, Role, Tokens};
+use simile_pipeline::{Chunk, ChunkRequest, NonFinite, PipelineError, Role, Tokens};
 
 /// A loaded model as jobs see it. Every method may be called from several threads at once.
 pub trait Model: Send + Sync + 'static {
@@ -24,18 +24,44 @@ pub trait Model: Send + Sync + 'static {
     /// The contract id of vectors with that many dimensions.
     fn contract(&self, dimensions: usize) -> String;
 
-    /// The tokens of one text, after template and truncation.
+    /// The tokens of one text, after template and truncation. `go_on` is asked every few milliseconds; `None` when it says
+    /// no.
     ///
     /// # Errors
     /// [`PipelineError`] when the text is too long under the `error` policy, or the tokenizer fails.
-    fn tokenize(&self, role: Role, instruction: Option<&str>, text: &str) -> Result<Tokens, PipelineError>;
+    fn tokenize(
+        &self,
+        role: Role,
+        instruction: Option<&str>,
+        text: &str,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<Option<Tokens>, PipelineError>;
 
     /// Tokens of a text before truncation and after it, template and special tokens included: what
     /// [`Model::tokenize`] would give, except that no policy makes a long text an error.
     ///
     /// # Errors
     /// [`PipelineError`] when the tokenizer fails.
-    fn count_tokens(&self, role: Role, instruction: Option<&str>, text: &str) -> Result<(usize, usize), PipelineError>;
+    fn count_tokens(
+        &self,
+        role: Role,
+        instruction: Option<&str>,
+        text: &str,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<Option<(usize, usize)>, PipelineError>;
+
+    /// The chunks of a text: see [`simile_pipeline::TextModel::chunk`]. `None` when `go_on` says no.
+    ///
+    /// # Errors
+    /// [`PipelineError`] when the request does not suit the model, or the tokenizer fails.
+    fn chunk(
+        &self,
+        role: Role,
+        instruction: Option<&str>,
+        text: &str,
+        request: ChunkRequest,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<Option<Vec<Chunk>>, PipelineError>;
 
     /// Estimated work of a text of `length` tokens, in floating-point operations.
     fn cost(&self, length: usize) -> u64;
@@ -82,11 +108,33 @@ pub(crate) mod fake {
         fn contract(&self, _: usize) -> String {
             unreachable!()
         }
-        fn tokenize(&self, _: Role, _: Option<&str>, _: &str) -> Result<Tokens, PipelineError> {
+        fn tokenize(
+            &self,
+            _: Role,
+            _: Option<&str>,
+            _: &str,
+            _: &dyn Fn() -> bool,
+        ) -> Result<Option<Tokens>, PipelineError> {
             unreachable!()
         }
-        fn count_tokens(&self, _: Role, _: Option<&str>, _: &str) -> Result<(usize, usize), PipelineError> {
-            Ok((1, 1))
+        fn count_tokens(
+            &self,
+            _: Role,
+            _: Option<&str>,
+            _: &str,
+            _: &dyn Fn() -> bool,
+        ) -> Result<Option<(usize, usize)>, PipelineError> {
+            Ok(Some((1, 1)))
+        }
+        fn chunk(
+            &self,
+            _: Role,
+            _: Option<&str>,
+            _: &str,
+            _: ChunkRequest,
+            _: &dyn Fn() -> bool,
+        ) -> Result<Option<Vec<Chunk>>, PipelineError> {
+            unreachable!()
         }
         fn cost(&self, _: usize) -> u64 {
             unreachable!()

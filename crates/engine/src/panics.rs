@@ -45,11 +45,14 @@ fn install() {
 
 fn describe(payload: Box<dyn Any + Send>) -> String {
     let message = message(&*payload);
-    // A payload's destructor may panic too; it is not worth more than leaking it.
-    std::mem::forget(payload);
-    match last().take() {
-        Some((same, place)) if same == message => format!("{message} ({place})"),
-        _ => message,
+    let place = last().take().filter(|(same, _)| *same == message).map(|(_, place)| place);
+    // A payload's destructor may panic too; what that panic carries is leaked.
+    if let Err(second) = panic::catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+        std::mem::forget(second);
+    }
+    match place {
+        Some(place) => format!("{message} ({place})"),
+        None => message,
     }
 }
 
@@ -67,6 +70,8 @@ fn last() -> std::sync::MutexGuard<'static, Option<(String, String)>> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     #[test]
@@ -80,6 +85,16 @@ mod tests {
         let text = caught.unwrap_err();
         assert!(text.starts_with("no luck ("), "{text}");
         assert!(text.contains("panics.rs:"), "{text}");
+    }
+
+    #[test]
+    fn what_a_panic_carries_is_freed() {
+        let carried = Arc::new(());
+        let inside = carried.clone();
+        let thread = std::thread::Builder::new().name(format!("{THREAD_PREFIX}test"));
+        let caught = thread.spawn(move || catch(|| -> u32 { panic::panic_any(inside) })).unwrap().join().unwrap();
+        assert!(caught.unwrap_err().starts_with("no message"));
+        assert_eq!(Arc::strong_count(&carried), 1);
     }
 
     #[test]

@@ -1,29 +1,52 @@
 //! Which work comes next: the one place of the scheduling policy.
 //!
-//! All calls of all models wait here, in two lanes. The policy now:
+//! All calls of all models wait here, in two lanes. The policy:
 //! - the interactive lane goes first; within a lane calls go in the order in which they came;
-//! - a call's texts are tokenised when its turn comes, at most [`WINDOW`] texts ahead, and planned into micro-batches of
-//!   at most its `batch_size` texts and the lane's work budget;
-//! - a call that only counts tokens does not wait for the micro-batches of the calls before it: between two micro-batches
-//!   of its lane one window of texts is counted, of the call that has waited longest;
+//! - bulk has a share: while it waits, interactive work of at most [`SHARE`] times what bulk last got goes before it, in
+//!   estimated operations. So bulk gets at least a tenth of the computing however much interactive work comes, and a
+//!   bulk call that finds its lane empty waits for one interactive micro-batch at most. The share also covers the
+//!   interactive work that is let in between the layers of a bulk micro-batch, so a flood of it cannot hold that up;
+//! - a call's texts are tokenised when its turn comes, [`WINDOW`] texts or [`WINDOW_BYTES`] bytes ahead at most, and
+//!   planned into micro-batches of at most its `batch_size` texts and the lane's work budget;
+//! - a call that needs no vectors (token counts, chunks) does not wait for the micro-batches of the calls before it: between
+//!   two micro-batches of its lane one window of texts is counted, of the call that has waited longest;
 //! - a micro-batch that has room is filled up with more pieces of the call, as far as its `batch_size` allows, then with
-//!   those of the calls behind it, if they are for the same model and dimensions.
+//!   those of the next [`LOOKAHEAD`] calls, if they are for the same model and dimensions. Calls that come while a
+//!   micro-batch runs share the next one by this, so nobody waits for a window of time in which calls are collected.
 //!
-//! Interactive work can hold bulk work back as long as it keeps coming, except between the layers of a bulk micro-batch,
-//! where one interactive micro-batch is let in at a time.
+//! A lane has a limit in bytes: a call that would pass it is refused, unless the lane is empty. Each lane has its own,
+//! so that a flood of bulk calls refuses no query. A call may also say how long it waits: it is given up when its first
+//! text was not begun by then.
 //!
 //! Contract: the queue computes nothing and starts nothing. [`Queue::next`] hands out a step; a `Tokenise` step must be
 //! answered with [`Queue::tokenised`] (or [`Queue::remove`]), and until then nobody else gets that call. Settled calls
 //! are skipped and dropped.
+//!
+//! Cost: a step looks at [`LOOKAHEAD`] calls at most, and finding a call takes the logarithm of their number: 100,000
+//! waiting calls cost each of them what a hundred do.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::time::Instant;
 
+use crate::failure::{ErrorKind, Failure};
 use crate::job::{Job, Kind, Priority};
 
 /// The most texts of one call that are tokenised before the first of them is computed: bounds the memory of huge calls,
 /// and sorting by length within so many loses nothing measurable to sorting all.
 pub(crate) const WINDOW: usize = 4096;
+
+/// The same in bytes of text, save for a text that is longer: 0.4 s of tokenising for one thread.
+pub(crate) const WINDOW_BYTES: usize = 1 << 20;
+
+/// Interactive work for each unit of bulk work while bulk waits: bulk gets a tenth.
+const SHARE: i64 = 9;
+
+/// How many calls are looked at to fill a micro-batch. So many of the shortest texts are enough for full speed.
+const LOOKAHEAD: usize = 256;
+
+/// Work of tokenising a byte, in floating-point operations that take as long: 0.4 us at 150 GFLOP/s.
+const BYTE_WORK: u64 = 60_000;
 
 /// One text of a call, ready to compute.
 #[derive(Debug)]
@@ -63,6 +86,7 @@ pub(crate) enum Step {
     Encode(MicroBatch),
 }
 
+/// A call in its lane. While it is there its model's statistics count it as waiting.
 struct Entry {
     job: Arc<Job>,
     /// Somebody tokenises its next texts now.
@@ -70,76 +94,206 @@ struct Entry {
     /// Some of its texts are not tokenised yet.
     more: bool,
     pieces: VecDeque<Piece>,
+    /// Texts that were not handed out to be computed.
+    waiting: usize,
 }
+
+impl Entry {
+    fn new(job: Arc<Job>) -> Entry {
+        let waiting = job.order.texts.len();
+        job.statistics.entered(waiting);
+        Entry { job, busy: false, more: true, pieces: VecDeque::new(), waiting }
+    }
+
+    /// Hands out the next texts, and what that costs.
+    fn tokenise(&mut self) -> (Step, u64) {
+        self.busy = true;
+        let bytes = self.job.bytes.min(WINDOW_BYTES) as u64;
+        (Step::Tokenise(self.job.clone()), bytes * BYTE_WORK)
+    }
+
+    /// How many of the planned pieces still fit. A piece larger than the budget runs alone.
+    fn fitting(&self, mut work: u64, budget: u64, mut alone: bool) -> usize {
+        let mut rows = 0;
+        let fits = |piece: &&Piece| {
+            rows += piece.rows.len();
+            work = work.saturating_add(piece.work);
+            let first = std::mem::take(&mut alone);
+            first || (work <= budget && rows <= self.job.order.batch_size)
+        };
+        self.pieces.iter().take_while(fits).count()
+    }
+
+    fn take(&mut self, pieces: usize) -> Share {
+        let mut piece = Piece { rows: Vec::new(), work: 0 };
+        for Piece { rows, work } in self.pieces.drain(..pieces) {
+            piece.rows.extend(rows);
+            piece.work = piece.work.saturating_add(work);
+        }
+        self.waiting -= piece.rows.len();
+        self.job.statistics.begun(piece.rows.len());
+        Share { job: self.job.clone(), piece }
+    }
+
+    fn is_done(&self) -> bool {
+        !self.busy && !self.more && self.pieces.is_empty()
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.job.statistics.left(self.waiting);
+    }
+}
+
+/// Calls by their numbers, which are in the order in which they came.
+type Calls = BTreeMap<u64, Entry>;
 
 #[derive(Default)]
 struct Lane {
-    entries: VecDeque<Entry>,
+    /// Calls for vectors.
+    embeds: Calls,
+    /// Calls that end with the tokens.
+    counts: Calls,
     /// A window was counted since the last micro-batch of the lane.
     counted: bool,
+    /// What all of them hold: see [`Job::bytes`].
+    bytes: usize,
 }
 
 /// The calls that wait.
-#[derive(Default)]
 pub(crate) struct Queue {
     interactive: Lane,
     bulk: Lane,
+    /// Interactive work that may still go before bulk work that waits; below zero it is the turn of bulk.
+    balance: i64,
+    /// When calls that were not begun are given up, with their numbers.
+    deadlines: BTreeSet<(Instant, u64)>,
+    /// The most bytes of a lane.
+    limit: usize,
 }
 
 impl Queue {
+    /// A queue whose lanes hold `limit` bytes each.
+    pub(crate) fn new(limit: usize) -> Queue {
+        Queue { interactive: Lane::default(), bulk: Lane::default(), balance: 0, deadlines: BTreeSet::new(), limit }
+    }
+
     /// Puts a call at the end of its lane.
-    pub(crate) fn push(&mut self, job: Arc<Job>) {
-        let entry = Entry { busy: false, more: true, pieces: VecDeque::new(), job };
-        self.lane(entry.job.order.priority).entries.push_back(entry);
+    ///
+    /// # Errors
+    /// `Overloaded` when the lane is full. Nothing of the call is kept.
+    pub(crate) fn push(&mut self, job: Arc<Job>) -> Result<(), Failure> {
+        let (priority, limit) = (job.order.priority, self.limit);
+        let lane = self.lane(priority);
+        let bytes = lane.bytes.saturating_add(job.bytes);
+        if bytes > limit && lane.depth() > 0 {
+            return Err(overloaded(priority, bytes, limit));
+        }
+        lane.bytes = bytes;
+        let deadline = job.order.max_wait.map(|wait| wait.deadline());
+        self.deadlines.extend(deadline.map(|at| (at, job.id)));
+        self.lane(priority).calls(job.order.kind).insert(job.id, Entry::new(job));
+        Ok(())
     }
 
     /// How many calls wait or are partly done, as (interactive, bulk).
     pub(crate) fn depth(&self) -> (usize, usize) {
-        (self.interactive.entries.len(), self.bulk.entries.len())
+        (self.interactive.depth(), self.bulk.depth())
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.depth() == (0, 0)
     }
 
-    /// The next step of any lane. `budget` is the most estimated work of a micro-batch of a lane.
-    pub(crate) fn next(&mut self, budget: impl Fn(Priority) -> u64) -> Option<Step> {
-        step(&mut self.interactive, budget(Priority::Interactive))
-            .or_else(|| step(&mut self.bulk, budget(Priority::Bulk)))
+    /// Forgets what bulk work is owed: nobody waits.
+    pub(crate) fn rest(&mut self) {
+        self.balance = 0;
     }
 
-    /// The next step of the interactive lane.
+    /// The next step of any lane, while none of the bulk lane is being done. `budget` is the most estimated work of a
+    /// micro-batch of a lane.
+    pub(crate) fn next(&mut self, budget: impl Fn(Priority) -> u64) -> Option<Step> {
+        use Priority::{Bulk, Interactive};
+        if self.bulk.depth() == 0 {
+            self.rest();
+        }
+        let order = if self.balance < 0 { [Bulk, Interactive] } else { [Interactive, Bulk] };
+        order.into_iter().find_map(|priority| self.take(priority, budget(priority)))
+    }
+
+    /// The next step of the interactive lane, while one of the bulk lane is being done, unless bulk had too little.
     pub(crate) fn next_interactive(&mut self, budget: u64) -> Option<Step> {
-        step(&mut self.interactive, budget)
+        if self.balance < 0 { None } else { self.take(Priority::Interactive, budget) }
+    }
+
+    /// A step of one lane; books its work.
+    fn take(&mut self, priority: Priority, budget: u64) -> Option<Step> {
+        let (step, work) = self.lane(priority).step(budget)?;
+        let work = i64::try_from(work).unwrap_or(i64::MAX);
+        self.balance = match priority {
+            Priority::Interactive => self.balance.saturating_sub(work),
+            Priority::Bulk => {
+                let earned = work.saturating_mul(SHARE);
+                // What bulk got while nobody else waited is no reason to hold it back later.
+                self.balance.saturating_add(earned).min(earned.max(self.balance))
+            }
+        };
+        if let Step::Tokenise(job) = &step {
+            self.no_deadline(job);
+        }
+        Some(step)
     }
 
     /// Answers a `Tokenise` step: the pieces that were made of it, and whether texts are left for another.
     pub(crate) fn tokenised(&mut self, job: &Job, pieces: Vec<Piece>, more: bool) {
-        let lane = &mut self.lane(job.order.priority).entries;
+        let lane = self.lane(job.order.priority);
         // A call that settled meanwhile is not there any more.
-        let Some(at) = lane.iter().position(|entry| entry.job.id == job.id) else { return };
-        if pieces.is_empty() && !more {
-            lane.remove(at);
-            return;
-        }
-        let entry = &mut lane[at];
+        let Some(entry) = lane.calls(job.order.kind).get_mut(&job.id) else { return };
         entry.busy = false;
         entry.more = more;
         entry.pieces.extend(pieces);
+        if entry.is_done() {
+            lane.remove(job.id);
+        }
     }
 
     /// Takes a call out, wherever it is.
     pub(crate) fn remove(&mut self, id: u64) -> Option<Arc<Job>> {
-        [&mut self.interactive.entries, &mut self.bulk.entries].into_iter().find_map(|lane| {
-            let at = lane.iter().position(|entry| entry.job.id == id)?;
-            lane.remove(at).map(|entry| entry.job)
-        })
+        let job = self.interactive.remove(id).or_else(|| self.bulk.remove(id))?;
+        self.no_deadline(&job);
+        Some(job)
     }
 
     /// Takes all calls out.
     pub(crate) fn drain(&mut self) -> Vec<Arc<Job>> {
-        let Queue { interactive, bulk } = self;
-        interactive.entries.drain(..).chain(bulk.entries.drain(..)).map(|entry| entry.job).collect()
+        let Queue { interactive, bulk, .. } = std::mem::replace(self, Queue::new(self.limit));
+        let calls = [interactive.embeds, interactive.counts, bulk.embeds, bulk.counts];
+        calls.into_iter().flatten().map(|(_, entry)| entry.job.clone()).collect()
+    }
+
+    /// When the first of the calls that were not begun is given up.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.deadlines.first().map(|(at, _)| *at)
+    }
+
+    /// Takes out the calls that were not begun in time.
+    pub(crate) fn expired(&mut self, now: Instant) -> Vec<Arc<Job>> {
+        let mut late = Vec::new();
+        while let Some(&(at, id)) = self.deadlines.first()
+            && at <= now
+        {
+            self.deadlines.pop_first();
+            late.extend(self.remove(id));
+        }
+        late
+    }
+
+    /// A call that is begun, or gone, is not given up.
+    fn no_deadline(&mut self, job: &Job) {
+        if let Some(wait) = job.order.max_wait {
+            self.deadlines.remove(&(wait.deadline(), job.id));
+        }
     }
 
     fn lane(&mut self, priority: Priority) -> &mut Lane {
@@ -150,74 +304,90 @@ impl Queue {
     }
 }
 
-fn step(lane: &mut Lane, budget: u64) -> Option<Step> {
-    let Lane { entries: lane, counted } = lane;
-    lane.retain(|entry| !entry.job.is_settled());
-    let count = lane.iter().position(|entry| entry.job.order.kind == Kind::Count && !entry.busy);
-    if let Some(at) = count
-        && !*counted
-    {
-        *counted = true;
-        return Some(tokenise(&mut lane[at]));
+impl Lane {
+    fn depth(&self) -> usize {
+        self.embeds.len() + self.counts.len()
     }
-    // (place in the lane, pieces taken of it)
-    let mut chosen: Vec<(usize, usize)> = Vec::new();
-    let mut work = 0;
-    for at in 0..lane.len() {
-        let entry = &lane[at];
-        let mates = chosen.first().is_none_or(|&(first, _)| goes_with(&lane[first].job, &entry.job));
-        if entry.busy || entry.job.order.kind == Kind::Count || !mates {
-            continue;
+
+    fn calls(&mut self, kind: Kind) -> &mut Calls {
+        if kind.computes() { &mut self.embeds } else { &mut self.counts }
+    }
+
+    fn remove(&mut self, id: u64) -> Option<Arc<Job>> {
+        let entry = self.embeds.remove(&id).or_else(|| self.counts.remove(&id))?;
+        self.bytes -= entry.job.bytes;
+        Some(entry.job.clone())
+    }
+
+    /// The next step and its work.
+    fn step(&mut self, budget: u64) -> Option<(Step, u64)> {
+        if !self.counted
+            && let Some(step) = self.count()
+        {
+            self.counted = true;
+            return Some(step);
         }
-        if entry.pieces.is_empty() {
-            // Its texts may fit beside those chosen so far, so they are made ready first.
-            return Some(tokenise(&mut lane[at]));
-        }
-        let pieces = fitting(entry, work, budget, chosen.is_empty());
-        if pieces > 0 {
-            work += entry.pieces.iter().take(pieces).map(|piece| piece.work).sum::<u64>();
-            chosen.push((at, pieces));
-        }
-        if pieces < entry.pieces.len() || work >= budget {
-            break;
+        self.embed(budget).or_else(|| self.count())
+    }
+
+    /// A window of the call that has waited longest for its counts.
+    fn count(&mut self) -> Option<(Step, u64)> {
+        loop {
+            let entry = self.counts.values_mut().find(|entry| !entry.busy)?;
+            if !entry.job.is_settled() {
+                return Some(entry.tokenise());
+            }
+            let id = entry.job.id;
+            self.remove(id);
         }
     }
-    let Some(&(first, _)) = chosen.first() else {
-        return count.map(|at| tokenise(&mut lane[at]));
-    };
-    let first = &lane[first].job;
-    let Kind::Embed { dimensions } = first.order.kind else { return None };
-    let priority = first.order.priority;
-    *counted = false;
-    let shares = chosen
-        .into_iter()
-        .map(|(at, pieces)| {
-            let entry = &mut lane[at];
-            let work = entry.pieces.iter().take(pieces).map(|piece| piece.work).sum();
-            let rows = entry.pieces.drain(..pieces).flat_map(|piece| piece.rows).collect();
-            Share { job: entry.job.clone(), piece: Piece { rows, work } }
-        })
-        .collect();
-    lane.retain(|entry| entry.busy || entry.more || !entry.pieces.is_empty());
-    Some(Step::Encode(MicroBatch { shares, dimensions, priority }))
-}
 
-/// Hands out the next texts of a call.
-fn tokenise(entry: &mut Entry) -> Step {
-    entry.busy = true;
-    Step::Tokenise(entry.job.clone())
-}
+    /// A micro-batch, or the tokenising of a call that may have a part in it.
+    fn embed(&mut self, budget: u64) -> Option<(Step, u64)> {
+        let settled: Vec<u64> = self
+            .embeds
+            .values()
+            .take(LOOKAHEAD)
+            .filter(|entry| entry.job.is_settled())
+            .map(|entry| entry.job.id)
+            .collect();
+        settled.into_iter().for_each(|id| drop(self.remove(id)));
 
-/// How many of a call's planned pieces still fit. A piece larger than the budget runs alone.
-fn fitting(entry: &Entry, mut work: u64, budget: u64, mut alone: bool) -> usize {
-    let mut rows = 0;
-    let fits = |piece: &&Piece| {
-        rows += piece.rows.len();
-        work += piece.work;
-        let first = std::mem::take(&mut alone);
-        first || (work <= budget && rows <= entry.job.order.batch_size)
-    };
-    entry.pieces.iter().take_while(fits).count()
+        let mut first: Option<Arc<Job>> = None;
+        // Pieces taken of each call.
+        let mut chosen: Vec<(u64, usize)> = Vec::new();
+        let mut work = 0_u64;
+        for (&id, entry) in self.embeds.iter_mut().take(LOOKAHEAD) {
+            if entry.busy || !first.as_ref().is_none_or(|first| goes_with(first, &entry.job)) {
+                continue;
+            }
+            if entry.pieces.is_empty() {
+                // Its texts may fit beside those chosen so far, so they are made ready first.
+                return Some(entry.tokenise());
+            }
+            let pieces = entry.fitting(work, budget, chosen.is_empty());
+            if pieces > 0 {
+                work = entry.pieces.iter().take(pieces).fold(work, |work, piece| work.saturating_add(piece.work));
+                chosen.push((id, pieces));
+                first.get_or_insert_with(|| entry.job.clone());
+            }
+            if pieces < entry.pieces.len() || work >= budget {
+                break;
+            }
+        }
+        let first = first?;
+        let Kind::Embed { dimensions } = first.order.kind else { return None };
+        let mut shares = Vec::with_capacity(chosen.len());
+        for (id, pieces) in chosen {
+            let Some(entry) = self.embeds.get_mut(&id) else { continue };
+            shares.push(entry.take(pieces));
+            if entry.is_done() {
+                self.remove(id);
+            }
+        }
+        self.counted = false;
+        Some((Step::Encode(MicroBatch { shares, dimensions, priority: first.order.priority }), work))
+    }
 }
 
 /// Whether texts of two calls can share a micro-batch.
@@ -225,183 +395,18 @@ fn goes_with(a: &Job, b: &Job) -> bool {
     Arc::ptr_eq(&a.model, &b.model) && a.order.kind == b.order.kind
 }
 
-#[cfg(test)]
-mod tests {
-    use std::sync::Weak;
-
-    use simile_pipeline::Role;
-
-    use super::*;
-    use crate::failure::Failure;
-    use crate::job::Order;
-    use crate::model::Model;
-    use crate::model::fake::Named;
-
-    const BUDGET: u64 = 100;
-
-    fn job(model: &Arc<dyn Model>, priority: Priority, batch_size: usize) -> Arc<Job> {
-        job_of(Kind::Embed { dimensions: 8 }, model, priority, batch_size)
-    }
-
-    fn job_of(kind: Kind, model: &Arc<dyn Model>, priority: Priority, batch_size: usize) -> Arc<Job> {
-        let order = Order { texts: Vec::new(), role: Role::Generic, instruction: None, kind, batch_size, priority };
-        Job::new(model.clone(), Arc::default(), order, &[], Weak::new(), Box::new(|_| {}))
-    }
-
-    /// Pieces of one text each, with that work.
-    fn pieces(work: &[u64]) -> Vec<Piece> {
-        let row = |index| TokenRow { index, ids: vec![] };
-        work.iter().enumerate().map(|(index, &work)| Piece { rows: vec![row(index)], work }).collect()
-    }
-
-    /// Pushes a job that is tokenised already.
-    fn ready(queue: &mut Queue, job: &Arc<Job>, work: &[u64]) {
-        queue.push(job.clone());
-        queue.tokenised(job, pieces(work), false);
-    }
-
-    /// The next step as text: `tokenise 3`, or `encode` with the pieces' work of each job.
-    fn next(queue: &mut Queue, jobs: &[Arc<Job>]) -> String {
-        let name = |job: &Arc<Job>| jobs.iter().position(|one| Arc::ptr_eq(one, job)).unwrap();
-        match queue.next(|_| BUDGET) {
-            None => "nothing".to_owned(),
-            Some(Step::Tokenise(job)) => format!("tokenise {}", name(&job)),
-            Some(Step::Encode(batch)) => {
-                let shares = batch.shares.iter();
-                let shares = shares
-                    .map(|share| format!(" {}:{}/{}", name(&share.job), share.piece.rows.len(), share.piece.work));
-                format!("encode{}", shares.collect::<String>())
-            }
-        }
-    }
-
-    #[test]
-    fn the_policy() {
-        use Priority::{Bulk, Interactive};
-        let (a, b): (Arc<dyn Model>, Arc<dyn Model>) = (Arc::new(Named::default()), Arc::new(Named::default()));
-        // (what it shows, jobs as (model, lane, batch size, work of each text or none yet), steps)
-        type Case<'a> = (&'a str, Vec<(&'a Arc<dyn Model>, Priority, usize, Option<&'a [u64]>)>, &'a [&'a str]);
-        let cases: Vec<Case> = vec![
-            ("an empty queue has nothing to do", vec![], &["nothing"]),
-            (
-                "interactive goes before bulk",
-                vec![(&a, Bulk, 9, Some(&[1])), (&a, Interactive, 9, Some(&[1]))],
-                &["encode 1:1/1", "encode 0:1/1", "nothing"],
-            ),
-            (
-                "a call's own pieces go together, up to the budget",
-                vec![(&a, Bulk, 9, Some(&[60, 40, 1]))],
-                &["encode 0:2/100", "encode 0:1/1", "nothing"],
-            ),
-            (
-                "and up to its batch size",
-                vec![(&a, Bulk, 2, Some(&[10, 10, 10]))],
-                &["encode 0:2/20", "encode 0:1/10", "nothing"],
-            ),
-            (
-                "a piece over the budget goes alone",
-                vec![(&a, Bulk, 9, Some(&[500, 1]))],
-                &["encode 0:1/500", "encode 0:1/1", "nothing"],
-            ),
-            (
-                "calls of one model are filled up in their order, others wait",
-                vec![(&a, Bulk, 9, Some(&[50])), (&b, Bulk, 9, Some(&[1])), (&a, Bulk, 9, Some(&[40, 40]))],
-                &["encode 0:1/50 2:1/40", "encode 1:1/1", "encode 2:1/40", "nothing"],
-            ),
-            (
-                "nobody overtakes a call that does not fit",
-                vec![(&a, Bulk, 9, Some(&[50])), (&a, Bulk, 9, Some(&[60])), (&a, Bulk, 9, Some(&[1]))],
-                &["encode 0:1/50", "encode 1:1/60 2:1/1", "nothing"],
-            ),
-            (
-                "a call that may fit is tokenised first, and by one only",
-                vec![(&a, Bulk, 9, Some(&[50])), (&a, Bulk, 9, None)],
-                &["tokenise 1", "encode 0:1/50", "nothing"],
-            ),
-            (
-                "a call behind a full micro-batch is not",
-                vec![(&a, Bulk, 9, Some(&[100])), (&a, Bulk, 9, None)],
-                &["encode 0:1/100", "tokenise 1", "nothing"],
-            ),
-        ];
-        let mut wrong = Vec::new();
-        for (shows, entries, steps) in cases {
-            let mut queue = Queue::default();
-            let jobs: Vec<Arc<Job>> = entries.iter().map(|(model, lane, size, _)| job(model, *lane, *size)).collect();
-            for (job, (.., work)) in jobs.iter().zip(&entries) {
-                match work {
-                    Some(work) => ready(&mut queue, job, work),
-                    None => queue.push(job.clone()),
-                }
-            }
-            let taken: Vec<String> = steps.iter().map(|_| next(&mut queue, &jobs)).collect();
-            if taken != *steps {
-                wrong.push(format!("{shows}: {taken:?} and not {steps:?}"));
-            }
-        }
-        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    }
-
-    #[test]
-    fn counting_waits_for_one_micro_batch_of_its_lane_and_holds_back_none() {
-        let model: Arc<dyn Model> = Arc::new(Named::default());
-        let mut queue = Queue::default();
-        let count = || job_of(Kind::Count, &model, Priority::Bulk, usize::MAX);
-        let jobs = [job(&model, Priority::Bulk, 1), count(), count()];
-        ready(&mut queue, &jobs[0], &[1, 1, 1]);
-        queue.push(jobs[1].clone());
-        queue.push(jobs[2].clone());
-        assert_eq!(next(&mut queue, &jobs), "tokenise 1");
-        // More windows of it are left, and micro-batches get in between.
-        queue.tokenised(&jobs[1], Vec::new(), true);
-        assert_eq!(next(&mut queue, &jobs), "encode 0:1/1");
-        assert_eq!(next(&mut queue, &jobs), "tokenise 1");
-        queue.tokenised(&jobs[1], Vec::new(), false);
-        assert_eq!(next(&mut queue, &jobs), "encode 0:1/1");
-        assert_eq!(next(&mut queue, &jobs), "tokenise 2");
-        // While somebody counts, others compute.
-        assert_eq!(next(&mut queue, &jobs), "encode 0:1/1");
-        queue.tokenised(&jobs[2], Vec::new(), true);
-        // Without micro-batches to get in between, one window follows the other.
-        for _ in 0..2 {
-            assert_eq!(next(&mut queue, &jobs), "tokenise 2");
-            queue.tokenised(&jobs[2], Vec::new(), true);
-        }
-        queue.tokenised(&jobs[2], Vec::new(), false);
-        assert!(queue.is_empty());
-    }
-
-    #[test]
-    fn settled_calls_leave() {
-        let model: Arc<dyn Model> = Arc::new(Named::default());
-        let mut queue = Queue::default();
-        let jobs: Vec<_> = (0..4).map(|_| job(&model, Priority::Bulk, 9)).collect();
-        for job in &jobs {
-            ready(&mut queue, job, &[1]);
-        }
-        assert!(queue.remove(jobs[0].id).is_some());
-        assert!(queue.remove(jobs[0].id).is_none());
-        jobs[1].fail(Failure::cancelled());
-        assert_eq!(next(&mut queue, &jobs), "encode 2:1/1 3:1/1");
-        assert!(queue.is_empty());
-        // The answer of a step that comes too late is no error.
-        queue.tokenised(&jobs[0], pieces(&[1]), false);
-        assert!(queue.is_empty());
-    }
-
-    #[test]
-    fn a_call_in_windows_is_tokenised_again_when_its_pieces_are_gone() {
-        let model: Arc<dyn Model> = Arc::new(Named::default());
-        let mut queue = Queue::default();
-        let jobs = [job(&model, Priority::Bulk, 9)];
-        queue.push(jobs[0].clone());
-        assert_eq!(next(&mut queue, &jobs), "tokenise 0");
-        queue.tokenised(&jobs[0], pieces(&[100, 100]), true);
-        assert_eq!(next(&mut queue, &jobs), "encode 0:1/100");
-        assert_eq!(next(&mut queue, &jobs), "encode 0:1/100");
-        assert_eq!(next(&mut queue, &jobs), "tokenise 0");
-        queue.tokenised(&jobs[0], pieces(&[1]), false);
-        assert_eq!(next(&mut queue, &jobs), "encode 0:1/1");
-        assert!(queue.is_empty());
-    }
+/// The lane holds `limit` bytes, and `bytes` would be there with one more call.
+fn overloaded(priority: Priority, bytes: usize, limit: usize) -> Failure {
+    let lane = match priority {
+        Priority::Interactive => "interactive",
+        Priority::Bulk => "bulk",
+    };
+    let message = format!(
+        "too many {lane} calls wait: with this one they would hold {bytes} bytes, and {limit} are allowed; wait for results \
+         before sending more, use embedStream, or send fewer at once (SIMILE_QUEUE_MB sets the limit)"
+    );
+    Failure::new(ErrorKind::Overloaded, message).measured(limit as f64, bytes as f64, "bytes")
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,16 +1,21 @@
 //! Counters of one model as one service uses it, for bug reports and for tuning.
 //!
-//! Contract: counters only grow, and reading them disturbs nobody. They are independent atomics: a reading taken while a
+//! Contract: counters only grow, save for what waits now, and reading them disturbs nobody. They are independent atomics: a reading taken while a
 //! call runs may show its texts and not yet its time.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
+
+use crate::failure::ErrorKind;
 
 /// The counters themselves.
 #[derive(Debug, Default)]
 pub struct Statistics {
     calls: AtomicU64,
     failed: AtomicU64,
+    refused: AtomicU64,
+    queued_calls: AtomicU64,
+    queued_texts: AtomicU64,
     texts: AtomicU64,
     truncated: AtomicU64,
     tokens: AtomicU64,
@@ -27,8 +32,14 @@ pub struct Statistics {
 pub struct StatisticsSnapshot {
     /// Calls that gave a result.
     pub calls: u64,
-    /// Calls that ended otherwise: failed, cancelled or disposed.
+    /// Calls that ended otherwise: failed, refused, cancelled or disposed.
     pub failed: u64,
+    /// Of these, calls that were refused as `Overloaded`.
+    pub refused: u64,
+    /// Calls that wait now, or are partly done.
+    pub queued_calls: u64,
+    /// Their texts that wait now.
+    pub queued_texts: u64,
     /// Texts that became vectors.
     pub texts: u64,
     /// Of these, texts that were cut because they were too long.
@@ -57,6 +68,9 @@ impl Statistics {
         StatisticsSnapshot {
             calls: self.calls.load(Relaxed),
             failed: self.failed.load(Relaxed),
+            refused: self.refused.load(Relaxed),
+            queued_calls: self.queued_calls.load(Relaxed),
+            queued_texts: self.queued_texts.load(Relaxed),
             texts: self.texts.load(Relaxed),
             truncated: self.truncated.load(Relaxed),
             tokens: self.tokens.load(Relaxed),
@@ -69,8 +83,31 @@ impl Statistics {
         }
     }
 
-    pub(crate) fn settled(&self, succeeded: bool) {
-        if succeeded { &self.calls } else { &self.failed }.fetch_add(1, Relaxed);
+    /// A call ended, with that failure.
+    pub(crate) fn settled(&self, failure: Option<ErrorKind>) {
+        let Some(kind) = failure else {
+            self.calls.fetch_add(1, Relaxed);
+            return;
+        };
+        self.failed.fetch_add(1, Relaxed);
+        self.refused.fetch_add(u64::from(kind == ErrorKind::Overloaded), Relaxed);
+    }
+
+    /// A call of that many texts waits.
+    pub(crate) fn entered(&self, texts: usize) {
+        self.queued_calls.fetch_add(1, Relaxed);
+        self.queued_texts.fetch_add(texts as u64, Relaxed);
+    }
+
+    /// So many texts of it are being computed.
+    pub(crate) fn begun(&self, texts: usize) {
+        self.queued_texts.fetch_sub(texts as u64, Relaxed);
+    }
+
+    /// It waits no more, with so many texts that were not begun.
+    pub(crate) fn left(&self, texts: usize) {
+        self.queued_calls.fetch_sub(1, Relaxed);
+        self.queued_texts.fetch_sub(texts as u64, Relaxed);
     }
 
     pub(crate) fn started(&self, waited: Duration) {
@@ -88,8 +125,9 @@ impl Statistics {
         self.padded_tokens.fetch_add(longest as u64, Relaxed);
     }
 
-    pub(crate) fn batch(&self, share_of_time: Duration) {
-        self.batches.fetch_add(1, Relaxed);
+    /// A call's share of a micro-batch; `first` of its model's shares in it.
+    pub(crate) fn batch(&self, first: bool, share_of_time: Duration) {
+        self.batches.fetch_add(u64::from(first), Relaxed);
         self.computing.fetch_add(nanos(share_of_time), Relaxed);
     }
 

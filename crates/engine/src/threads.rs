@@ -8,6 +8,7 @@
 //! all of them, from the next micro-batch on. A load that fails, or names no count, changes nothing. Vectors do not depend on it
 //! (promise 2 of the design), only speed does; the size in force is in `cpuFeatures()`.
 
+use crate::environment;
 use crate::failure::{ErrorKind, Failure};
 
 /// The environment variable that sets the size of the pool. Blank is as good as absent.
@@ -26,10 +27,7 @@ pub fn available() -> usize {
 /// # Errors
 /// [`ErrorKind::InvalidInput`] when the variable is neither blank nor a whole number from 1 to [`MAX_THREADS`].
 pub fn from_environment() -> Result<Option<usize>, Failure> {
-    match std::env::var_os(THREADS_VARIABLE) {
-        None => Ok(None),
-        Some(value) => parse(&value.to_string_lossy()),
-    }
+    environment::whole_number(THREADS_VARIABLE, MAX_THREADS, "the number of processors that this process may use")
 }
 
 /// Refuses a count out of range.
@@ -46,45 +44,9 @@ pub fn check(threads: usize) -> Result<usize, Failure> {
         .of_option("threads"))
 }
 
-fn parse(value: &str) -> Result<Option<usize>, Failure> {
-    let value = value.trim();
-    if value.is_empty() {
-        return Ok(None);
-    }
-    match value.parse::<usize>() {
-        Ok(threads) if (1..=MAX_THREADS).contains(&threads) => Ok(Some(threads)),
-        _ => {
-            let message = format!(
-                "{THREADS_VARIABLE} is {value:?}; allowed is a whole number from 1 to {MAX_THREADS}, or nothing for the \
-                 number of processors that this process may use"
-            );
-            Err(Failure::new(ErrorKind::InvalidInput, message).of_option(THREADS_VARIABLE))
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn values_of_the_variable() {
-        let cases = [
-            ("", Some(None)),
-            ("  ", Some(None)),
-            ("1", Some(Some(1))),
-            (" 7 ", Some(Some(7))),
-            ("512", Some(Some(512))),
-        ];
-        for (value, expected) in cases {
-            assert_eq!(parse(value).ok(), expected, "{value:?}");
-        }
-        for value in ["0", "-1", "two", "1.5", "513", "99999999999999999999"] {
-            let failure = parse(value).expect_err(value);
-            assert_eq!(failure.kind, ErrorKind::InvalidInput);
-            assert!(failure.message.contains(value) && failure.message.contains("512"), "{}", failure.message);
-        }
-    }
 
     #[test]
     fn counts_out_of_range_are_refused() {

@@ -2,7 +2,8 @@
 //!
 //! An interactive call is short and somebody waits for it: the thread that found it tokenises it itself, which costs no
 //! hand-over. The texts of a bulk call are shared out among the pool's threads one by one (their lengths differ a
-//! hundredfold), and between two texts each thread lets interactive work run.
+//! hundredfold), and between two texts, and within a long one every few milliseconds, each thread lets interactive work
+//! run and looks whether the call is still wanted.
 //!
 //! Contract: a failure names the first text that fails, whatever the threads' order, and is that call's alone.
 
@@ -19,7 +20,7 @@ use crate::convert;
 use crate::failure::Failure;
 use crate::job::{Job, Kind};
 use crate::panics;
-use crate::queue::{Piece, TokenRow, WINDOW};
+use crate::queue::{Piece, TokenRow, WINDOW, WINDOW_BYTES};
 
 /// What a slice of a call's texts became.
 pub(crate) struct Slice {
@@ -37,23 +38,33 @@ pub(crate) fn next_slice(
     pause: &(dyn Fn() -> Flow + Sync),
 ) -> Result<Option<Slice>, Failure> {
     let started = Instant::now();
-    let range = job.cursor()..job.order.texts.len().min(job.cursor() + WINDOW);
+    let range = window(&job.order.texts, job.cursor());
     let more = range.end < job.order.texts.len();
+    // Within a long text too.
+    let go_on = || pause() == Flow::Continue;
     let slice = match job.order.kind {
         Kind::Count => {
             let one = |index: usize| {
                 let (order, model) = (&job.order, &job.model);
-                model.count_tokens(order.role, order.instruction.as_deref(), &order.texts[index])
+                model.count_tokens(order.role, order.instruction.as_deref(), &order.texts[index], &go_on)
             };
             each(range, pool, pause, &|index| guarded(index, || one(index)))?.map(|counts| {
                 job.add_counts(started, counts.into_iter());
                 Slice { pieces: Vec::new(), more }
             })
         }
+        Kind::Chunk(request) => {
+            let (order, model) = (&job.order, &job.model);
+            let cut = || model.chunk(order.role, order.instruction.as_deref(), &order.texts[0], request, &go_on);
+            guarded(0, cut).map_err(|failure| Failure { index: None, ..failure })?.map(|chunks| {
+                job.set_chunks(started, chunks);
+                Slice { pieces: Vec::new(), more: false }
+            })
+        }
         Kind::Embed { .. } => {
             let one = |index: usize| {
                 let (order, model) = (&job.order, &job.model);
-                model.tokenize(order.role, order.instruction.as_deref(), &order.texts[index])
+                model.tokenize(order.role, order.instruction.as_deref(), &order.texts[index], &go_on)
             };
             match each(range.clone(), pool, pause, &|index| guarded(index, || one(index)))? {
                 None => None,
@@ -70,8 +81,22 @@ pub(crate) fn next_slice(
     Ok(slice)
 }
 
-/// One text; a panic is a failure of that text.
-fn guarded<T>(index: usize, work: impl FnOnce() -> Result<T, simile_pipeline::PipelineError>) -> Result<T, Failure> {
+/// The next texts from `start` on: at least one, and otherwise so many that they keep within both limits.
+fn window(texts: &[String], start: usize) -> Range<usize> {
+    let mut bytes = 0;
+    let fits = |text: &&String| {
+        let first = bytes == 0;
+        bytes += text.len().max(1);
+        first || bytes <= WINDOW_BYTES
+    };
+    start..start + texts[start..].iter().take(WINDOW).take_while(fits).count()
+}
+
+/// One text; a panic is a failure of that text. `None` when it was given up.
+fn guarded<T>(
+    index: usize,
+    work: impl FnOnce() -> Result<Option<T>, simile_pipeline::PipelineError>,
+) -> Result<Option<T>, Failure> {
     match panics::catch(work) {
         Ok(result) => result.map_err(|error| convert::pipeline(error).at(index)),
         Err(panic) => Err(panics::failure("the tokenizer", &panic).at(index)),
@@ -83,12 +108,13 @@ fn each<T: Send + Sync>(
     range: Range<usize>,
     pool: Option<&ThreadPool>,
     pause: &(dyn Fn() -> Flow + Sync),
-    work: &(dyn Fn(usize) -> Result<T, Failure> + Sync),
+    work: &(dyn Fn(usize) -> Result<Option<T>, Failure> + Sync),
 ) -> Result<Option<Vec<T>>, Failure> {
     let Some(pool) = pool.filter(|pool| pool.threads() > 1 && range.len() > 1) else {
         let mut results = Vec::with_capacity(range.len());
         for index in range {
-            results.push(work(index)?);
+            let Some(result) = work(index)? else { return Ok(None) };
+            results.push(result);
             if pause() == Flow::Stop {
                 return Ok(None);
             }
@@ -108,12 +134,19 @@ fn each<T: Send + Sync>(
                 if index >= range.end {
                     return;
                 }
-                let result = work(index);
-                if result.is_err() {
-                    leave.store(true, Ordering::Relaxed);
-                }
-                let _ = results[index - range.start].set(result);
-                if pause() == Flow::Stop {
+                let given_up = match work(index) {
+                    Ok(Some(result)) => {
+                        let _ = results[index - range.start].set(Ok(result));
+                        pause() == Flow::Stop
+                    }
+                    Ok(None) => true,
+                    Err(failure) => {
+                        let _ = results[index - range.start].set(Err(failure));
+                        leave.store(true, Ordering::Relaxed);
+                        false
+                    }
+                };
+                if given_up {
                     stopped.store(true, Ordering::Relaxed);
                     leave.store(true, Ordering::Relaxed);
                 }
@@ -143,4 +176,30 @@ fn plan(job: &Job, first: usize, tokens: Vec<Tokens>, budget: u64) -> Vec<Piece>
                 .collect(),
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_have_two_limits_and_at_least_a_text() {
+        let text = |length: usize| "x".repeat(length);
+        // (lengths of texts, ends of the windows)
+        let cases: [(Vec<usize>, &[usize]); 5] = [
+            (vec![1], &[1]),
+            (vec![0; WINDOW + 1], &[WINDOW, WINDOW + 1]),
+            (vec![WINDOW_BYTES, 1, 1], &[1, 3]),
+            (vec![1, WINDOW_BYTES, 5 * WINDOW_BYTES, 1], &[1, 2, 3, 4]),
+            (vec![WINDOW_BYTES / 2; 4], &[2, 4]),
+        ];
+        for (lengths, expected) in cases {
+            let texts: Vec<String> = lengths.iter().map(|&length| text(length)).collect();
+            let mut ends = vec![];
+            while ends.last() != Some(&texts.len()) {
+                ends.push(window(&texts, ends.last().copied().unwrap_or_default()).end);
+            }
+            assert_eq!(ends, expected, "{} texts", texts.len());
+        }
+    }
 }

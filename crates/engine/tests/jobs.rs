@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex};
 
 use common::{DIMENSIONS, FakeModel, bulk, interactive, submit, submit_with, vector};
 use simile_encoder::{EncodeError, Flow};
-use simile_engine::{CancelToken, CountJob, EmbedJob, Engine, ErrorKind, Failure, Priority, Statistics};
+use simile_engine::{
+    CancelToken, Chunk, ChunkJob, CountJob, EmbedJob, Engine, ErrorKind, Failure, Priority, Statistics,
+};
 
 #[test]
 fn rows_come_in_the_order_of_the_request() {
@@ -409,4 +411,44 @@ fn an_engine_that_is_dropped_answers_all() {
     // What runs is finished.
     running.recv().unwrap().unwrap();
     dropping.join().unwrap();
+}
+
+#[test]
+fn a_text_is_cut_by_the_engine_and_its_failures_are_its_own() {
+    let (engine, model) = (Engine::new(1), FakeModel::new());
+    let cut = |text: &str, cancel: &CancelToken| {
+        let (sender, receiver) = channel();
+        let job = ChunkJob { text: text.to_owned(), ..ChunkJob::default() };
+        let done = move |result| sender.send(result).unwrap();
+        engine.chunk(model.clone(), Arc::default(), job, std::slice::from_ref(cancel), done);
+        receiver
+    };
+    let chunks = cut("abc", &CancelToken::new()).recv().unwrap().unwrap();
+    assert_eq!(chunks.iter().map(|chunk| (chunk.start, chunk.end)).collect::<Vec<_>>(), [(0, 1), (1, 2), (2, 3)]);
+    let failure = cut("panic-tokenizer", &CancelToken::new()).recv().unwrap().unwrap_err();
+    assert_eq!((failure.kind, failure.index), (ErrorKind::TaskFailed, None));
+    let cancelled = CancelToken::new();
+    cancelled.cancel();
+    assert_eq!(cut("abc", &cancelled).recv().unwrap().unwrap_err(), Failure::cancelled());
+    assert_eq!(engine.depth(), (0, 0));
+}
+
+#[test]
+fn a_text_that_is_being_cut_lets_queries_in_and_stops_when_it_is_cancelled() {
+    let (model, gate) = FakeModel::gated();
+    let engine = Engine::new(1);
+    let cancel = CancelToken::new();
+    let (sender, receiver) = channel();
+    let job = ChunkJob { text: "endless".to_owned(), ..ChunkJob::default() };
+    let done = move |result: Result<Vec<Chunk>, Failure>| sender.send(result.map(|_| ())).unwrap();
+    engine.chunk(model.clone(), Arc::default(), job, std::slice::from_ref(&cancel), done);
+    let query = submit(&engine, &model, interactive(&["gate"]));
+    // It runs although the text is not done.
+    gate.reached();
+    assert!(receiver.try_recv().is_err());
+    cancel.cancel();
+    assert_eq!(receiver.recv().unwrap(), Err(Failure::cancelled()));
+    gate.open();
+    query.recv().unwrap().unwrap();
+    submit(&engine, &model, bulk(&["after"])).recv().unwrap().unwrap();
 }

@@ -1,8 +1,9 @@
 //! Buffers for weights and scratch: aligned, zeroed, on huge pages where that pays, and given back when dropped.
 //!
 //! Small buffers come from the global allocator. From [`MAPPED_BYTES`] on, Linux maps pages of its own for the buffer:
-//! they arrive zeroed without being touched, ask for 2 MiB pages (a 40 MB model on 4 KiB pages misses the TLB all the
-//! time), and go back to the system on drop, which `free` does not promise.
+//! they arrive zeroed without being touched and go back to the system on drop, which `free` does not promise: once glibc
+//! has freed a large buffer it serves the next ones of that size from its heap and keeps them. From 2 MiB on they
+//! also ask for 2 MiB pages (a 40 MB model on 4 KiB pages misses the TLB all the time).
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
@@ -11,8 +12,12 @@ use std::ptr::NonNull;
 /// Alignment of every buffer in bytes: a cache line, and a vector of the widest instruction set.
 pub const ALIGNMENT: usize = 64;
 
-/// Buffers of at least this many bytes have pages of their own on Linux: the size of a huge page.
-pub const MAPPED_BYTES: usize = 2 << 20;
+/// Buffers of at least this many bytes have pages of their own on Linux. A matrix of 384 x 384 values has 576 KiB; what is
+/// smaller than this are biases and a short text's activations.
+pub const MAPPED_BYTES: usize = 256 << 10;
+
+/// Buffers of at least this many bytes start at a multiple of it and ask for pages of this size.
+const HUGE_PAGE: usize = 2 << 20;
 
 /// A zero-initialised buffer of f32 values, aligned to [`ALIGNMENT`] bytes. Its length is fixed; [`AlignedVec::grow`]
 /// replaces it by a longer one.
@@ -130,22 +135,41 @@ impl std::fmt::Debug for AlignedVec {
 
 #[cfg(target_os = "linux")]
 mod mapping {
-    use super::MAPPED_BYTES;
+    use super::HUGE_PAGE;
     use std::ptr::{NonNull, null_mut};
 
     /// A multiple of the page size of every Linux that simile runs on (4, 16 or 64 KiB).
     const PAGE: usize = 64 << 10;
 
-    /// Zeroed pages for `bytes` bytes, starting at a multiple of a huge page, and how many bytes they are.
+    /// Zeroed pages for `bytes` bytes, and how many bytes they are. From [`HUGE_PAGE`] on, huge pages where there are some.
     pub fn map(bytes: usize) -> Option<(NonNull<u8>, usize)> {
         let bytes = bytes.checked_next_multiple_of(PAGE)?;
+        if bytes < HUGE_PAGE {
+            return Some((anonymous(bytes)?, bytes));
+        }
         // Mapped with room to move the start up to the next huge page; what is left over at both ends goes back.
-        let room = bytes.checked_add(MAPPED_BYTES)?;
+        let base = anonymous(bytes.checked_add(HUGE_PAGE)?)?;
+        let before = base.as_ptr().align_offset(HUGE_PAGE);
+        // SAFETY: `before < HUGE_PAGE`, so start and end lie in the mapping; the two ends are used by nobody, and the
+        // advice changes no contents. The page size divides every address and size here.
+        unsafe {
+            let start = base.add(before);
+            if before > 0 {
+                unmap(base, before);
+            }
+            unmap(start.add(bytes), HUGE_PAGE - before);
+            // A kernel without huge pages refuses, and small pages serve.
+            libc::madvise(start.as_ptr().cast(), bytes, libc::MADV_HUGEPAGE);
+            Some((start, bytes))
+        }
+    }
+
+    fn anonymous(bytes: usize) -> Option<NonNull<u8>> {
         // SAFETY: an anonymous mapping at an address that the system chooses touches nothing else.
         let base = unsafe {
             libc::mmap(
                 null_mut(),
-                room,
+                bytes,
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
                 -1,
@@ -155,22 +179,7 @@ mod mapping {
         if base == libc::MAP_FAILED {
             return None;
         }
-        let base = NonNull::new(base.cast::<u8>())?;
-        let before = base.as_ptr().align_offset(MAPPED_BYTES);
-        // SAFETY: `before < MAPPED_BYTES`, so start and end lie in the mapping; the two ends are used by nobody, and the
-        // advice changes no contents. The page size divides every address and size here.
-        unsafe {
-            let start = base.add(before);
-            if before > 0 {
-                unmap(base, before);
-            }
-            if before < MAPPED_BYTES {
-                unmap(start.add(bytes), MAPPED_BYTES - before);
-            }
-            // A kernel without huge pages refuses, and small pages serve.
-            libc::madvise(start.as_ptr().cast(), bytes, libc::MADV_HUGEPAGE);
-            Some((start, bytes))
-        }
+        NonNull::new(base.cast::<u8>())
     }
 
     /// Gives pages back.
@@ -189,7 +198,9 @@ mod tests {
 
     #[test]
     fn buffers_of_every_size_are_aligned_zero_and_writable() {
-        for len in [0, 1, 15, 16, 17, 1000, MAPPED_BYTES / 4 - 1, MAPPED_BYTES / 4, MAPPED_BYTES / 4 + 1, 3_000_001] {
+        let (mapped, huge) = (MAPPED_BYTES / 4, HUGE_PAGE / 4);
+        let around = [mapped - 1, mapped, mapped + 1, huge - 1, huge, huge + 1];
+        for len in [0, 1, 15, 16, 17, 1000, 3_000_001].into_iter().chain(around) {
             let mut buffer = AlignedVec::zeroed(len);
             assert_eq!(buffer.len(), len);
             assert!(buffer.bytes() >= 4 * len, "{len}");

@@ -4,20 +4,17 @@ use napi::bindgen_prelude::{Function, Object};
 use napi::threadsafe_function::ThreadsafeFunctionCallMode;
 use napi::{Env, Error, Result, Status};
 use napi_derive::napi;
-use simile_engine::{CountJob, Failure, LazyModel, LoadRequest, Priority};
+use simile_engine::{CountJob, Failure, LazyModel, LoadRequest};
 
 use crate::batch::NativeTextBatch;
 use crate::cancel::NativeCancel;
 use crate::descriptor::NativeModelInfo;
+use crate::failure::NativeFailure;
 use crate::progress::{NativeProgress, Reports};
-use crate::request::{NativeEmbedOptions, NativeLoadRequest, role};
-use crate::result::{NativeResult, NativeTokenCounts};
-use crate::scope;
+use crate::request::{NativeChunkOptions, NativeEmbedOptions, NativeLoadRequest, priority, role};
+use crate::result::{NativeChunks, NativeResult, NativeTokenCounts};
 use crate::settle::Settle;
 use crate::stats::NativeStats;
-
-/// The most texts of one call whose tokens are counted before bulk work: the constant of `ts/core/roles.ts`.
-const INTERACTIVE_TEXTS: usize = 16;
 
 /// A model that is loaded at its first use. A request that cannot be met is told by every method that works.
 #[napi]
@@ -97,8 +94,7 @@ impl NativeModel {
         Ok(promise)
     }
 
-    /// Counts the tokens of the texts of `batch`, which is empty then, in the prompt of their role. Few texts go before
-    /// bulk work, as a few queries do.
+    /// Counts the tokens of the texts of `batch`, which is empty then, in the prompt of their role.
     #[napi(catch_unwind, ts_return_type = "Promise<NativeTokenCounts | NativeFailure>")]
     pub fn token_counts<'env>(
         &self,
@@ -106,24 +102,52 @@ impl NativeModel {
         batch: &NativeTextBatch,
         role_name: String,
         instruction: Option<String>,
-        cancel: Option<&NativeCancel>,
+        priority_name: String,
+        cancel: &NativeCancel,
     ) -> Result<Object<'env>> {
         let (settle, promise) = Settle::new(env)?;
-        let cancel = match cancel {
-            Some(cancel) => cancel.token.clone(),
-            None => scope::of(env)?.child(),
-        };
         let texts = batch.take();
-        let priority = if texts.len() <= INTERACTIVE_TEXTS { Priority::Interactive } else { Priority::Bulk };
-        let job = role(&role_name).map(|role| CountJob { texts, role, instruction, priority });
+        let job = role(&role_name).and_then(|role| {
+            let priority = priority(&priority_name)?;
+            Ok(CountJob { texts, role, instruction, priority })
+        });
         match (&self.model, job) {
             (Ok(model), Ok(job)) => {
-                model.count(job, &cancel, move |result| settle.with(result, NativeTokenCounts::from));
+                model.count(job, &cancel.token, move |result| settle.with(result, NativeTokenCounts::from));
             }
             (Err(failure), _) => settle.fail(failure.clone()),
             (_, Err(failure)) => settle.fail(failure),
         }
         Ok(promise)
+    }
+
+    /// Cuts the one text of `batch`, which is empty then, into chunks that are embedded whole in the prompt of their role.
+    #[napi(catch_unwind, ts_return_type = "Promise<NativeChunks | NativeFailure>")]
+    pub fn chunks<'env>(
+        &self,
+        env: &'env Env,
+        batch: &NativeTextBatch,
+        options: NativeChunkOptions,
+        cancel: &NativeCancel,
+    ) -> Result<Object<'env>> {
+        let (settle, promise) = Settle::new(env)?;
+        let text = batch.take().pop().unwrap_or_default();
+        match (&self.model, options.into_job(text)) {
+            (Ok(model), Ok(job)) => {
+                model.chunk(job, &cancel.token, move |result| settle.with(result, NativeChunks::from));
+            }
+            (Err(failure), _) => settle.fail(failure.clone()),
+            (_, Err(failure)) => settle.fail(failure),
+        }
+        Ok(promise)
+    }
+
+    /// Why the loaded model does not take this instruction, or none, in that role; `null`: it does.
+    #[napi(catch_unwind)]
+    pub fn check_instruction(&self, role_name: String, instruction: Option<String>) -> Option<NativeFailure> {
+        let model = self.model.as_ref().ok()?;
+        let checked = role(&role_name).and_then(|role| model.check_instruction(role, instruction.as_deref()));
+        checked.err().map(NativeFailure::from)
     }
 
     /// Contract id of vectors with these dimensions. The model must be loaded.

@@ -5,12 +5,13 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use napi::bindgen_prelude::{Either, Null};
 use napi_derive::napi;
 use simile_engine::{
-    DescriptorOverrides, EmbedJob, ErrorKind, Failure, HubOptions, HubSettings, LoadRequest, Matryoshka, ModelRequest,
-    Pooling, Precision, Priority, Role, Truncate, cache_dir,
+    ChunkJob, ChunkRequest, DescriptorOverrides, EmbedJob, ErrorKind, Failure, HubOptions, HubSettings, LoadRequest,
+    Matryoshka, MaxWait, ModelRequest, Pooling, Precision, Priority, Role, Truncate, cache_dir,
 };
 
 /// Which model, and how. Absent fields are the defaults.
@@ -133,6 +134,8 @@ pub struct NativeEmbedOptions {
     pub batch_size: Option<u32>,
     /// `'interactive'` or `'bulk'`.
     pub priority: String,
+    /// Milliseconds from now in which the call must be begun.
+    pub max_wait: Option<u32>,
 }
 
 impl NativeEmbedOptions {
@@ -143,17 +146,41 @@ impl NativeEmbedOptions {
             instruction: self.instruction,
             dimensions: self.dimensions.map(|dimensions| dimensions as usize),
             batch_size: self.batch_size.map(|size| size as usize),
-            priority: word(
-                "priority",
-                &self.priority,
-                &[("interactive", Priority::Interactive), ("bulk", Priority::Bulk)],
-            )?,
+            priority: priority(&self.priority)?,
+            max_wait: self.max_wait.map(|ms| MaxWait::new(Duration::from_millis(ms.into()))),
         })
+    }
+}
+
+/// How to cut a text.
+#[napi(object, object_to_js = false)]
+pub struct NativeChunkOptions {
+    /// `'generic'`, `'query'` or `'passage'`.
+    pub role: String,
+    /// The instruction for the template.
+    pub instruction: Option<String>,
+    /// The most tokens of a chunk, template and special tokens counted.
+    pub max_tokens: Option<u32>,
+    /// The most tokens that neighbours share.
+    pub overlap: Option<u32>,
+}
+
+impl NativeChunkOptions {
+    pub(crate) fn into_job(self, text: String) -> Result<ChunkJob, Failure> {
+        let request = ChunkRequest {
+            max_tokens: self.max_tokens.map(|tokens| tokens as usize),
+            overlap: self.overlap.unwrap_or_default() as usize,
+        };
+        Ok(ChunkJob { text, role: role(&self.role)?, instruction: self.instruction, request })
     }
 }
 
 pub(crate) fn role(name: &str) -> Result<Role, Failure> {
     word("role", name, &[("generic", Role::Generic), ("query", Role::Query), ("passage", Role::Passage)])
+}
+
+pub(crate) fn priority(name: &str) -> Result<Priority, Failure> {
+    word("priority", name, &[("interactive", Priority::Interactive), ("bulk", Priority::Bulk)])
 }
 
 fn parse<T: FromStr<Err: ToString>>(name: &str) -> Result<T, Failure> {

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use napi::bindgen_prelude::{Float32ArraySlice, Uint32ArraySlice};
 use napi::{Env, Error, Result, Status};
 use napi_derive::napi;
-use simile_engine::{EmbedOutput, TokenCounts};
+use simile_engine::{Chunk, EmbedOutput, TokenCounts};
 
 /// The vectors of one call. They are kept outside of V8's heap until the last row is taken.
 #[napi]
@@ -103,6 +103,32 @@ pub struct NativeTokenCounts {
 impl From<TokenCounts> for NativeTokenCounts {
     fn from(counts: TokenCounts) -> Self {
         NativeTokenCounts { total: Uint32Column(counts.total), embedded: Uint32Column(counts.embedded) }
+    }
+}
+
+/// The chunks of a text, a column for each of their fields.
+#[napi(object, object_from_js = false)]
+pub struct NativeChunks {
+    /// UTF-16 units before each.
+    #[napi(ts_type = "Uint32Array")]
+    pub start: Uint32Column,
+    /// UTF-16 units before the end of each.
+    #[napi(ts_type = "Uint32Array")]
+    pub end: Uint32Column,
+    /// Tokens of each, template and special tokens counted.
+    #[napi(ts_type = "Uint32Array")]
+    pub tokens: Uint32Column,
+}
+
+impl From<Vec<Chunk>> for NativeChunks {
+    fn from(chunks: Vec<Chunk>) -> Self {
+        // A string of JavaScript has less than 2^30 units.
+        let column = |of: fn(&Chunk) -> usize| Uint32Column(chunks.iter().map(|chunk| of(chunk) as u32).collect());
+        NativeChunks {
+            start: column(|chunk| chunk.start),
+            end: column(|chunk| chunk.end),
+            tokens: column(|chunk| chunk.tokens),
+        }
     }
 }
 

@@ -12,6 +12,12 @@ pub struct NativeStats {
     pub calls: f64,
     /// Calls that ended otherwise.
     pub failed: f64,
+    /// Of these, calls that were refused as `Overloaded`.
+    pub refused: f64,
+    /// Calls that wait now.
+    pub queued_calls: f64,
+    /// Their texts that wait now.
+    pub queued_texts: f64,
     /// Texts that became vectors.
     pub texts: f64,
     /// Of these, texts that were cut.
@@ -39,6 +45,9 @@ impl From<StatisticsSnapshot> for NativeStats {
         NativeStats {
             calls: counted.calls as f64,
             failed: counted.failed as f64,
+            refused: counted.refused as f64,
+            queued_calls: counted.queued_calls as f64,
+            queued_texts: counted.queued_texts as f64,
             texts: counted.texts as f64,
             truncated: counted.truncated as f64,
             tokens: counted.tokens as f64,

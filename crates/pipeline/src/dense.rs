@@ -87,8 +87,18 @@ impl Dense {
         let read = |name: &str, shape: &[usize]| {
             weights.tensor(name).and_then(|tensor| tensor.shaped(shape)?.to_vec()).map_err(EncoderError::from)
         };
+        if !config.bias && weights.get("linear.bias").is_some() {
+            return Err(LoadError::Malformed {
+                file: format!("{}config.json", config.folder),
+                key: "bias".to_owned(),
+                value: "false".to_owned(),
+                // The reference refuses to load it too: torch finds a tensor that the layer has no place for.
+                expected: "true, because the module's model.safetensors has a linear.bias",
+            });
+        }
         let weight = read("linear.weight", &[config.outputs, config.inputs])?;
         let bias = config.bias.then(|| read("linear.bias", &[config.outputs])).transpose()?;
+        weights.check().map_err(EncoderError::from)?;
         let row = |output: usize, values: &mut [f32]| {
             values.copy_from_slice(&weight[output * config.inputs..][..config.inputs]);
         };

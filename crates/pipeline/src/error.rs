@@ -83,6 +83,18 @@ pub enum LoadError {
         /// The reason, in the words of the tokenizers library where it gave one.
         message: String,
     },
+    /// The tokenizer can give a token that the model does not have.
+    #[error(
+        "tokenizer.json has token ids up to {largest}, but the model's word table has {rows} rows (ids 0 to {}): the files \
+         do not belong together",
+        rows - 1
+    )]
+    VocabularyMismatch {
+        /// The largest id of the tokenizer's vocabulary and of the tokens that it adds to every text.
+        largest: u32,
+        /// Rows of the word table, at least 1.
+        rows: usize,
+    },
     /// A template has no place for the text, or more than one.
     #[error("the {role} template {pattern:?} must hold {{text}} exactly once (and may hold {{instruction}})")]
     Template {
@@ -129,7 +141,9 @@ pub enum LoadError {
 #[non_exhaustive]
 pub enum PipelineError {
     /// The text is longer than the limit, and the policy is [`crate::Truncate::Error`].
-    #[error("the text has {actual} tokens, the limit is {limit} (special tokens and template included)")]
+    #[error(
+        "the text has {actual} tokens, the limit is {limit} (special tokens and template included); chunkText splits it into texts that fit"
+    )]
     TextTooLong {
         /// The model's effective limit in tokens.
         limit: usize,
@@ -143,6 +157,30 @@ pub enum PipelineError {
         limit: usize,
         /// Tokens of template and special tokens.
         actual: usize,
+    },
+    /// Chunks of so few tokens have no room for a text, or not for one of its characters.
+    #[error("chunks of {actual} tokens are too small: prompt, special tokens and one character need {least}")]
+    ChunkTooSmall {
+        /// The tokens of a chunk that were asked for.
+        actual: usize,
+        /// The least that would do.
+        least: usize,
+    },
+    /// Chunks of so many tokens would be cut when they are embedded.
+    #[error("chunks of {actual} tokens are too large: the model embeds {limit} tokens at most")]
+    ChunkTooLarge {
+        /// The tokens of a chunk that were asked for.
+        actual: usize,
+        /// The model's effective limit in tokens.
+        limit: usize,
+    },
+    /// Chunks would share all that they have room for, and never get on.
+    #[error("an overlap of {actual} tokens is too large: a chunk has room for {room} tokens of the text, so it must be at most {}", room - 1)]
+    OverlapTooLarge {
+        /// The overlap that was asked for.
+        actual: usize,
+        /// Tokens of a chunk that are left for the text.
+        room: usize,
     },
     /// The model cannot give vectors of this dimension.
     #[error("{actual} dimensions are not available, {}", allowed_dimensions(*native, allowed))]
@@ -173,7 +211,8 @@ pub enum PipelineError {
     /// There is nothing to compute: the text has no tokens and the model adds none.
     #[error("the text has no tokens, and this model adds none of its own")]
     NoTokens,
-    /// The tokenizer gave a token that the model does not have: the two do not belong together.
+    /// The text holds an added token that the model does not have. (A model whose vocabulary itself is larger than its word
+    /// table is refused when it is loaded.)
     #[error(
         "the tokenizer gave the token id {id}, but the model knows {vocabulary} tokens: the files do not belong together"
     )]

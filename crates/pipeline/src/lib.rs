@@ -8,6 +8,7 @@
 //! Promises: token ids equal the reference's; vectors are within 1e-5 of it; a vector depends on its text and the model's
 //! contract ([`TextModel::contract`]) alone; nothing that changes a vector is ignored, it is applied or refused by name.
 
+mod chunk;
 mod contract;
 mod dense;
 mod descriptor;
@@ -23,6 +24,7 @@ mod slices;
 mod template;
 mod tokenizer;
 
+pub use chunk::{Chunk, ChunkRequest};
 pub use descriptor::{DescriptorOverrides, Matryoshka, ModelDescriptor, Origin, Origins};
 pub use error::{LoadError, NonFinite, PipelineError};
 pub use model::TextModel;

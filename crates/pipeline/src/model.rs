@@ -10,6 +10,7 @@
 //! A row's bytes depend on its ids alone: never on its batch-mates, their order, or the number of threads.
 
 use std::fmt;
+use std::sync::OnceLock;
 use std::thread;
 
 use serde_json::Value;
@@ -17,6 +18,7 @@ use simile_encoder::{Context, EncodeError, Encoder, EncoderInput, Pooling, Rows,
 use simile_hub::ModelFiles;
 use simile_kernels::{Isa, l2_normalize};
 
+use crate::chunk::{Chunk, ChunkRequest, Chunker};
 use crate::contract::{ContentIdentity, Contract, TextIdentity};
 use crate::dense::Dense;
 use crate::descriptor::{ModelDescriptor, resolve};
@@ -39,6 +41,8 @@ pub struct TextModel {
     rows: Rows,
     content: ContentIdentity,
     descriptor: ModelDescriptor,
+    /// Contract id of the native dimension: every result carries it, and it takes a hash.
+    native_contract: OnceLock<String>,
 }
 
 impl TextModel {
@@ -98,6 +102,10 @@ impl TextModel {
         if resolved.max_length <= special {
             return Err(LoadError::MaxLengthTooSmall { value: resolved.max_length, special });
         }
+        let (largest, table) = (parts.tokenizer.largest_id(), parts.encoder.vocab_size());
+        if largest as usize >= table {
+            return Err(LoadError::VocabularyMismatch { largest, rows: table });
+        }
         let dimensions = widths(read, parts.encoder.hidden_size(), resolved.pooling.len())?;
         let dense = read.dense.iter().map(|config| Dense::load(options.isa, files, config));
         let dense = dense.collect::<Result<Vec<_>, _>>()?;
@@ -132,6 +140,7 @@ impl TextModel {
             // Last: other errors say more about weights than a hash that could not be taken.
             content: parts.content?,
             descriptor,
+            native_contract: OnceLock::new(),
         })
     }
 
@@ -153,11 +162,13 @@ impl TextModel {
     /// The contract id of vectors of `dimensions` (`None`: native), 16 hexadecimal digits: what they may be compared with.
     /// The dimension is not checked. Cost: one hash of about a kilobyte.
     pub fn contract(&self, dimensions: Option<usize>) -> String {
-        self.contract_fields(dimensions).id()
+        match dimensions {
+            Some(cut) if cut != self.dimensions() => self.contract_fields(cut).id(),
+            _ => self.native_contract.get_or_init(|| self.contract_fields(self.dimensions()).id()).clone(),
+        }
     }
 
-    fn contract_fields(&self, dimensions: Option<usize>) -> Contract {
-        let dimensions = dimensions.unwrap_or(self.dimensions());
+    fn contract_fields(&self, dimensions: usize) -> Contract {
         let texts = TextIdentity { normalizer: self.tokenizer.normalizer(), templates: self.templates.clone() };
         Contract::new(self.content.clone(), texts, &self.descriptor, self.precision, dimensions)
     }
@@ -177,20 +188,77 @@ impl TextModel {
         }
     }
 
+    /// Whether texts of `role` can be embedded with this instruction, or without one: the same for every text.
+    ///
+    /// # Errors
+    /// [`PipelineError::InstructionNotSupported`] or [`PipelineError::InstructionMissing`].
+    pub fn check_instruction(&self, role: Role, instruction: Option<&str>) -> Result<(), PipelineError> {
+        self.templates.choose(role, instruction).map(|_| ())
+    }
+
     /// Applies the template of `role` to one text, tokenises it, and cuts it to [`TextModel::max_length`] tokens.
     ///
     /// # Errors
     /// Any [`PipelineError`] but `InvalidDimensions`.
     pub fn tokenize(&self, role: Role, instruction: Option<&str>, text: &str) -> Result<Tokens, PipelineError> {
+        Ok(self.tokenize_while(role, instruction, text, &|| true)?.expect("nobody said no"))
+    }
+
+    /// As [`TextModel::tokenize`]; `go_on` is asked every few milliseconds of a long text (of BERT's kind of tokenizer:
+    /// others read a text in one go), and may take its time. `None` when it says no.
+    ///
+    /// # Errors
+    /// Those of [`TextModel::tokenize`].
+    pub fn tokenize_while(
+        &self,
+        role: Role,
+        instruction: Option<&str>,
+        text: &str,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<Option<Tokens>, PipelineError> {
         let rendered = self.templates.apply(role, instruction, text)?;
-        let tokens = self.tokenizer.encode(&rendered, self.descriptor.max_length, self.descriptor.truncate)?;
+        let ModelDescriptor { max_length, truncate, .. } = self.descriptor;
+        let Some(tokens) = self.tokenizer.encode_while(&rendered, max_length, truncate, go_on)? else {
+            return Ok(None);
+        };
         let vocabulary = self.encoder.vocab_size();
         // Said here, where each is an error of this text: in a batch it would be one of its batch-mates too.
         match tokens.ids.iter().find(|id| **id as usize >= vocabulary) {
             Some(&id) => Err(PipelineError::TokenOutOfRange { id, vocabulary }),
             None if tokens.ids.is_empty() => Err(PipelineError::NoTokens),
-            None => Ok(tokens),
+            None => Ok(Some(tokens)),
         }
+    }
+
+    /// Cuts one text into chunks that are embedded whole under `role` and `instruction`. White space alone gives none.
+    /// `go_on` is asked every few milliseconds; `None` when it says no.
+    ///
+    /// # Errors
+    /// [`PipelineError::ChunkTooSmall`], [`PipelineError::ChunkTooLarge`], [`PipelineError::OverlapTooLarge`], those of the
+    /// instruction and those of the tokenizer.
+    pub fn chunk(
+        &self,
+        role: Role,
+        instruction: Option<&str>,
+        text: &str,
+        request: ChunkRequest,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<Option<Vec<Chunk>>, PipelineError> {
+        let count = |part: &str| self.tokenizer.total(&self.templates.apply(role, instruction, part)?);
+        let limit = self.descriptor.max_length;
+        let (max_tokens, around) = (request.max_tokens.unwrap_or(limit), count("")?);
+        if max_tokens > limit {
+            return Err(PipelineError::ChunkTooLarge { actual: max_tokens, limit });
+        }
+        if max_tokens <= around {
+            return Err(PipelineError::ChunkTooSmall { actual: max_tokens, least: around + 1 });
+        }
+        let (room, overlap) = (max_tokens - around, request.overlap);
+        if overlap >= room {
+            return Err(PipelineError::OverlapTooLarge { actual: overlap, room });
+        }
+        let Some(starts) = self.tokenizer.starts(text, go_on)? else { return Ok(None) };
+        Chunker { text, starts: &starts, max_tokens, room, overlap, count: &count, go_on }.run()
     }
 
     /// Estimated work of a text of `length` tokens in floating point operations.

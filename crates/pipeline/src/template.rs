@@ -193,28 +193,43 @@ impl Templates {
     /// Applies the template of `role`.
     ///
     /// # Errors
-    /// [`PipelineError::InstructionNotSupported`] when an instruction has no place,
-    /// [`PipelineError::InstructionMissing`] when one is needed.
+    /// As [`Templates::choose`].
     pub fn apply<'a>(
         &self,
         role: Role,
         instruction: Option<&str>,
         text: &'a str,
     ) -> Result<Rendered<'a>, PipelineError> {
+        Ok(match self.choose(role, instruction)? {
+            Some((template, instruction)) => template.render(text, instruction),
+            None => Rendered::plain(text),
+        })
+    }
+
+    /// The template of `role` and the instruction that goes into it, if it takes one; `None` for a role without template.
+    ///
+    /// # Errors
+    /// [`PipelineError::InstructionNotSupported`] when an instruction has no place,
+    /// [`PipelineError::InstructionMissing`] when one is needed.
+    pub fn choose<'a>(
+        &'a self,
+        role: Role,
+        instruction: Option<&'a str>,
+    ) -> Result<Option<(&'a Template, &'a str)>, PipelineError> {
         let template = self.of(role);
         if instruction.is_some() && !template.is_some_and(Template::takes_instruction) {
             let pattern = template.map(|template| template.pattern().to_owned());
             return Err(PipelineError::InstructionNotSupported { role, pattern });
         }
         let Some(template) = template else {
-            return Ok(Rendered::plain(text));
+            return Ok(None);
         };
         match instruction.or(self.default_instruction.as_deref()) {
-            Some(instruction) => Ok(template.render(text, instruction)),
+            Some(instruction) => Ok(Some((template, instruction))),
             None if template.takes_instruction() => {
                 Err(PipelineError::InstructionMissing { role, pattern: template.pattern().to_owned() })
             }
-            None => Ok(template.render(text, "")),
+            None => Ok(Some((template, ""))),
         }
     }
 }

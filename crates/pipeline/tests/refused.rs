@@ -68,6 +68,19 @@ fn what_cannot_be_loaded_is_named() {
             "linear.weight",
         ),
         (
+            "tiny-bert-dense",
+            Box::new(|folder| edit(folder, "2_Dense/config.json", |json| json["bias"] = json!(false))),
+            options(),
+            "2_Dense/config.json: bias is false, expected is true",
+        ),
+        (
+            // As many words as before, one of them with the first id that the table does not have.
+            "tiny-bert-cls",
+            Box::new(|folder| edit(folder, "tokenizer.json", |json| json["model"]["vocab"]["the"] = json!(219))),
+            options(),
+            "token ids up to 219, but the model's word table has 219 rows",
+        ),
+        (
             "tiny-bert-cls",
             Box::new(|folder| edit(folder, "config.json", |json| json["hidden_act"] = json!("mystery"))),
             options(),

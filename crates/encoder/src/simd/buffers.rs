@@ -7,6 +7,7 @@ use simile_kernels::{AlignedVec, AttentionScratch};
 use super::dims::Dims;
 use super::profile::Clock;
 use super::sequences::Sequences;
+use crate::weights::RowBuffer;
 
 /// Activations of a batch. `tokens` rows each, unless said otherwise.
 #[derive(Default)]
@@ -81,8 +82,8 @@ pub(crate) struct ThreadBuffers {
     middle: AlignedVec,
     /// Output of a linear layer of a row block.
     output: AlignedVec,
-    /// A row of the word table, widened.
-    pub(super) row: AlignedVec,
+    /// A row of the word table.
+    pub(super) row: RowBuffer,
     /// K^T and a block of scores.
     pub(super) attention: AttentionScratch,
     /// Time at barriers in the pass that runs or ran last.

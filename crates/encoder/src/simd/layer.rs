@@ -25,6 +25,7 @@ use super::profile::Stage;
 use super::sequences::{Sequences, by_sequence};
 use super::share::{Span, units};
 use super::{LayerWeights, NormWeights, Work};
+use crate::EncodeError;
 
 /// Rows that go through the feed-forward part together: its middle (192 x 1,536 floats, 1.2 MB for MiniLM) then stays
 /// in the second-level cache. 48 to 384 measured alike.
@@ -74,7 +75,10 @@ impl Pass<'_> {
     pub(super) unsafe fn run(&self, thread: &mut ThreadBuffers) -> bool {
         let tokens = self.sequences.tokens();
         // SAFETY: `split` gives each rank its own rows.
-        unsafe { self.embed(self.team.split(tokens), thread) };
+        if let Err(error) = unsafe { self.embed(self.team.split(tokens), thread) } {
+            // Before the barrier of the first layer, behind which all ranks see it.
+            self.work.fail(error);
+        }
         let last = self.work.encoder.layers.len() - 1;
         for (index, layer) in self.work.encoder.layers.iter().enumerate() {
             // One rank asks for the team. The next question comes behind at least two barriers, so all ranks have read
@@ -102,17 +106,16 @@ impl Pass<'_> {
     }
 
     /// Hidden state 0 of `rows`.
-    unsafe fn embed(&self, rows: Range<usize>, thread: &mut ThreadBuffers) {
+    unsafe fn embed(&self, rows: Range<usize>, thread: &mut ThreadBuffers) -> Result<(), EncodeError> {
         let encoder = self.work.encoder;
         let (width, hidden) = (encoder.dims.hidden, self.hidden());
-        thread.row.grow(width);
         for (i, offsets) in by_sequence(&self.sequences.all, rows.clone()) {
             let start = self.sequences.all[i].start;
             for offset in offsets {
                 let (id, token_type, position) = self.sequences.token(i, offset);
                 // SAFETY: the row is this rank's.
                 let out = unsafe { std::slice::from_raw_parts_mut(hidden.row(start + offset), width) };
-                let word = encoder.word.row(id, &mut thread.row);
+                let word = encoder.word.row(id, &mut thread.row)?;
                 let position = &encoder.positions[(encoder.position_offset + position) * width..][..width];
                 // Left to right in the order of transformers: word, type, position.
                 match encoder.types.get(token_type * width..(token_type + 1) * width) {
@@ -124,6 +127,7 @@ impl Pass<'_> {
         // SAFETY: the rows are this rank's.
         unsafe { self.norm(&encoder.embeddings_norm, hidden, None, hidden, rows) };
         thread.clock.tick(Stage::Embed);
+        Ok(())
     }
 
     /// One post-norm layer.

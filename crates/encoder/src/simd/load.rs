@@ -1,4 +1,5 @@
-//! From a checkpoint to packed weights. A tensor's pages are let go as soon as it is packed.
+//! From a checkpoint to packed weights: each tensor is read once, in order, while it is packed. The word table stays in
+//! the file.
 
 use simile_kernels::{AlignedVec, Isa, PackedMatrix};
 
@@ -13,7 +14,7 @@ use crate::{InputLimits, Weights, WeightsError};
 ///
 /// # Errors
 /// [`WeightsError`]: a tensor is missing, has another shape than the configuration says, is of a type that is not read,
-/// or holds NaN or infinity.
+/// holds NaN or infinity, or the file changed meanwhile.
 pub fn load(isa: Isa, architecture: &Architecture, weights: &Weights) -> Result<SimdEncoder, WeightsError> {
     let Architecture { spec, names } = architecture;
     let resolver = Resolver::new(weights, names)?;
@@ -47,6 +48,7 @@ pub fn load(isa: Isa, architecture: &Architecture, weights: &Weights) -> Result<
             })
         })
         .collect::<Result<Vec<_>, WeightsError>>()?;
+    weights.check()?;
     Ok(SimdEncoder {
         isa,
         dims,
@@ -93,7 +95,8 @@ impl Packer<'_> {
     fn linear(&self, entry: &str, layer: usize, outputs: usize, inputs: usize) -> Result<PackedMatrix, WeightsError> {
         let LinearTensors { weight, bias } = self.resolver.linear(entry, layer, outputs, inputs)?;
         let bias = bias.to_vec()?;
-        pack(self.isa, outputs, inputs, &bias, &weight, |j, row| weight.read(j * inputs, row))
+        let mut reader = weight.reader()?;
+        pack(self.isa, outputs, inputs, &bias, |_, row| reader.read(row))
     }
 
     /// A projection to heads, times `scale`: outputs of a head are padded with zeros to its width.
@@ -109,13 +112,13 @@ impl Packer<'_> {
                 *to = scaled(*from);
             }
         }
-        pack(self.isa, heads_width, inputs, &padded, &weight, |j, row| {
-            let (head, column) = (j / head_width, j % head_width);
-            if column >= head_dim {
+        let mut reader = weight.reader()?;
+        pack(self.isa, heads_width, inputs, &padded, |j, row| {
+            if j % head_width >= head_dim {
                 row.fill(0.0);
                 return Ok(());
             }
-            weight.read((head * head_dim + column) * inputs, row)?;
+            reader.read(row)?;
             row.iter_mut().for_each(|value| *value = scaled(*value));
             Ok(())
         })
@@ -129,8 +132,9 @@ impl Packer<'_> {
         let LinearTensors { weight, bias } = self.resolver.linear(entry, layer, outputs, inputs)?;
         let bias = bias.to_vec()?;
         let mut values = vec![0.0; inputs];
-        pack(self.isa, outputs, heads_width, &bias, &weight, |j, row| {
-            weight.read(j * inputs, &mut values)?;
+        let mut reader = weight.reader()?;
+        pack(self.isa, outputs, heads_width, &bias, |_, row| {
+            reader.read(&mut values)?;
             row.fill(0.0);
             for (to, from) in row.chunks_mut(head_width).zip(values.chunks(head_dim)) {
                 to[..head_dim].copy_from_slice(from);
@@ -146,13 +150,12 @@ impl Packer<'_> {
     }
 }
 
-/// Packs `outputs` rows of `inputs` values, which `read_row` delivers, and lets the pages of `weight` go.
+/// Packs `outputs` rows of `inputs` values, which `read_row` delivers in order.
 fn pack(
     isa: Isa,
     outputs: usize,
     inputs: usize,
     bias: &[f32],
-    weight: &Tensor<'_>,
     mut read_row: impl FnMut(usize, &mut [f32]) -> Result<(), WeightsError>,
 ) -> Result<PackedMatrix, WeightsError> {
     let mut failure = None;
@@ -162,7 +165,6 @@ fn pack(
         }
     };
     let packed = PackedMatrix::pack(isa, outputs, inputs, row, Some(bias));
-    weight.release();
     match failure {
         Some(error) => Err(error),
         None => Ok(packed),
@@ -171,7 +173,6 @@ fn pack(
 
 fn vector(tensor: &Tensor<'_>) -> Result<AlignedVec, WeightsError> {
     let mut values = AlignedVec::zeroed(tensor.elements());
-    tensor.read(0, &mut values)?;
-    tensor.release();
+    tensor.read(&mut values)?;
     Ok(values)
 }

@@ -28,7 +28,7 @@ pub(crate) mod team;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use simile_kernels::{Activation, AlignedVec, Isa, PackedMatrix, Team, ThreadPool};
@@ -97,11 +97,11 @@ impl Encoder for SimdEncoder {
         let stride = self.dims.hidden_stride;
         let outputs = starts.outputs[batch.sequences()];
         let mut output = ctx.scratch.take(outputs * stride);
-        let finished = batch.sequences() == 0 || self.run(batch, rows, &starts, &mut output, ctx);
+        let ran = if batch.sequences() == 0 { Ok(()) } else { self.run(batch, rows, &starts, &mut output, ctx) };
         ctx.scratch.trim();
-        if !finished {
+        if let Err(error) = ran {
             ctx.scratch.give_back(output);
-            return Err(EncodeError::Stopped);
+            return Err(error);
         }
         Ok(Hidden::new(self.isa, output, stride, self.dims.hidden, starts.outputs, rows))
     }
@@ -142,7 +142,7 @@ impl Encoder for SimdEncoder {
 }
 
 impl SimdEncoder {
-    /// Computes the batch into `output`, as [`Starts`] lays it out. False when a checkpoint said stop.
+    /// Computes the batch into `output`, as [`Starts`] lays it out.
     fn run(
         &self,
         batch: &EncoderInput<'_>,
@@ -150,7 +150,7 @@ impl SimdEncoder {
         starts: &Starts,
         output: &mut AlignedVec,
         ctx: &mut Context<'_>,
-    ) -> bool {
+    ) -> Result<(), EncodeError> {
         let threads = ctx.pool.threads();
         ctx.scratch.reserve(threads);
         let work = Work {
@@ -161,6 +161,7 @@ impl SimdEncoder {
             output: output.as_mut_ptr(),
             checkpoint: ctx.checkpoint,
             stopped: AtomicBool::new(false),
+            failure: OnceLock::new(),
         };
         let cost = |length| self.flops(length);
         match plan(batch.lengths, cost, threads) {
@@ -172,7 +173,12 @@ impl SimdEncoder {
             Plan::Team => work.run_groups(&groups(batch.lengths, cost, threads), ctx.pool, ctx.scratch),
             Plan::Groups(groups) => work.run_groups(&groups, ctx.pool, ctx.scratch),
         }
-        !work.stopped.into_inner()
+        match work.failure.into_inner() {
+            Some(error) => Err(error),
+            None if work.stopped.into_inner() => Err(EncodeError::Stopped),
+            // After the rows were read, so that none of them can be of another file.
+            None => self.word.check(),
+        }
     }
 }
 
@@ -186,6 +192,8 @@ struct Work<'a> {
     output: *mut f32,
     checkpoint: &'a (dyn Fn() -> Flow + Sync),
     stopped: AtomicBool,
+    /// Why it was stopped, when no checkpoint did.
+    failure: OnceLock<EncodeError>,
 }
 
 // SAFETY: the pointer is only an address, and layer.rs decides who writes what through it; everything else is Sync by
@@ -227,6 +235,12 @@ impl Work<'_> {
             unsafe { pass.run(&mut thread) };
         });
         lock(&scratch.threads[0]).waited
+    }
+
+    /// Stops the batch because a row could not be read. The first such error counts.
+    fn fail(&self, error: EncodeError) {
+        self.failure.get_or_init(|| error);
+        self.stopped.store(true, Ordering::Relaxed);
     }
 
     /// Asks whether to go on. After one stop nobody asks again.

@@ -38,6 +38,12 @@ pub enum WeightsError {
         /// Why.
         source: std::io::Error,
     },
+    /// The file was overwritten, or cut, while it was in use.
+    #[error("the weights file {} changed while the model was loaded; load the model again", path.display())]
+    Changed {
+        /// The file.
+        path: PathBuf,
+    },
     /// The placeholder that git leaves when Git LFS is not installed.
     #[error(
         "{} is a Git LFS pointer, not the weights{}: run `git lfs pull` in the repository, or download the file itself",

@@ -1,47 +1,39 @@
-//! One mapped safetensors file: recognised, checked, then read in place.
+//! One safetensors file: recognised and checked by its header, its tensors read when they are asked for.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use memmap2::Mmap;
-use safetensors::SafeTensors;
 use safetensors::tensor::Metadata;
 
 use super::header::Outline;
+use super::source::SourceFile;
 use super::{Tensor, WeightsError};
 
 /// Bytes of the length field that a file starts with.
-const LENGTH_BYTES: usize = 8;
+const LENGTH_BYTES: u64 = 8;
 /// The library's limit of a header, 100 MB.
 const MAX_HEADER: u64 = 100_000_000;
+/// Bytes that files of other kinds are recognised by: more than a Git LFS pointer has.
+const HEAD_BYTES: u64 = 512;
 
-/// A mapped safetensors file whose header is known to fit it.
+/// An open safetensors file whose header is known to fit it.
 pub(super) struct TensorFile {
-    path: PathBuf,
-    map: Arc<Mmap>,
+    source: Arc<SourceFile>,
     metadata: Metadata,
     /// Where the tensors' bytes begin.
-    data: usize,
+    data: u64,
 }
 
 impl TensorFile {
     pub(super) fn open(path: PathBuf) -> Result<TensorFile, WeightsError> {
-        let io = |source| WeightsError::Io { path: path.clone(), source };
-        let file = File::open(&path).map_err(io)?;
-        if file.metadata().map_err(io)?.len() == 0 {
-            return Err(WeightsError::NotSafetensors { path, found: "an empty file" });
-        }
-        // SAFETY: the mapping is read-only. That nobody changes the file meanwhile is the module's stated condition;
-        // the header is checked against this mapping, and bytes are copied or used as plain numbers, never as
-        // references or lengths.
-        let map = unsafe { Mmap::map(&file) }.map_err(io)?;
-        let (data, metadata) = check(&path, &map)?;
-        Ok(TensorFile { path, map: Arc::new(map), metadata, data })
+        let source = SourceFile::open(path)?;
+        recognise(&source)?;
+        let (data, metadata) = read_header(&source)?;
+        Ok(TensorFile { source: Arc::new(source), metadata, data })
     }
 
     pub(super) fn path(&self) -> &Path {
-        &self.path
+        self.source.path()
     }
 
     pub(super) fn names(&self) -> impl Iterator<Item = String> {
@@ -50,69 +42,84 @@ impl TensorFile {
 
     pub(super) fn tensor(&self, name: &str) -> Option<Tensor<'_>> {
         let info = self.metadata.info(name)?;
-        let (start, end) = info.data_offsets;
-        let range = self.data + start..self.data + end;
-        Some(Tensor::new(name.to_owned(), &self.path, &self.map, range, info.dtype, info.shape.clone()))
+        let start = self.data + info.data_offsets.0 as u64;
+        Some(Tensor::new(name.to_owned(), &self.source, start, info.dtype, info.shape.clone()))
+    }
+
+    /// See [`SourceFile::check`].
+    pub(super) fn check(&self) -> Result<(), WeightsError> {
+        self.source.check()
     }
 }
 
-/// Parses the header, or says what the file is instead.
-fn check(path: &Path, bytes: &[u8]) -> Result<(usize, Metadata), WeightsError> {
-    recognise(path, bytes)?;
-    let damaged = |reason: String| WeightsError::Damaged { path: path.to_path_buf(), reason };
-    let truncated =
-        |expected: u64| WeightsError::Truncated { path: path.to_path_buf(), actual: bytes.len() as u64, expected };
-    let Some(field) = bytes.first_chunk::<LENGTH_BYTES>() else {
-        return Err(damaged(format!("{} bytes are too few for a header", bytes.len())));
-    };
-    let length = u64::from_le_bytes(*field);
+fn read(source: &SourceFile, position: u64, length: u64) -> Result<Vec<u8>, WeightsError> {
+    let mut bytes = vec![0; length as usize];
+    source.read(position, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// Where the data begins, and what the header says about it.
+fn read_header(source: &SourceFile) -> Result<(u64, Metadata), WeightsError> {
+    let path = || source.path().to_path_buf();
+    let damaged = |reason: String| WeightsError::Damaged { path: path(), reason };
+    let truncated = |expected: u64| WeightsError::Truncated { path: path(), actual: source.bytes(), expected };
+    if source.bytes() < LENGTH_BYTES {
+        return Err(damaged(format!("{} bytes are too few for a header", source.bytes())));
+    }
+    let mut field = [0; LENGTH_BYTES as usize];
+    source.read(0, &mut field)?;
+    let length = u64::from_le_bytes(field);
     if length > MAX_HEADER {
         return Err(damaged(format!("a header of {length} bytes is over the limit of {MAX_HEADER}")));
     }
-    let data = LENGTH_BYTES as u64 + length;
-    if data > bytes.len() as u64 {
+    let data = LENGTH_BYTES + length;
+    if data > source.bytes() {
         return Err(truncated(data));
     }
-    let json = std::str::from_utf8(&bytes[LENGTH_BYTES..data as usize])
-        .map_err(|error| damaged(format!("the header is not UTF-8: {error}")))?;
+    let bytes = read(source, LENGTH_BYTES, length)?;
+    let json = std::str::from_utf8(&bytes).map_err(|error| damaged(format!("the header is not UTF-8: {error}")))?;
     let outline = Outline::read(json).map_err(|error| damaged(format!("the header is not valid: {error}")))?;
     if let Some(tensor) = outline.duplicate {
         return Err(WeightsError::DuplicateTensor {
             tensor,
-            first: format!("in {}", path.display()),
+            first: format!("in {}", source.path().display()),
             second: "in the same file".to_owned(),
         });
     }
     let expected = data.saturating_add(outline.data_bytes);
-    if expected > bytes.len() as u64 {
+    if expected > source.bytes() {
         return Err(truncated(expected));
     }
-    let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(|error| damaged(error.to_string()))?;
-    Ok((data as usize, metadata))
+    // Checks that the tensors follow each other without gaps and that each has the bytes of its shape and type.
+    let metadata: Metadata =
+        serde_json::from_str(json).map_err(|error| damaged(format!("the header is not valid: {error}")))?;
+    if expected < source.bytes() {
+        return Err(damaged(format!("{} bytes follow the last tensor", source.bytes() - expected)));
+    }
+    Ok((data, metadata))
 }
 
 /// Tells files apart that come under a safetensors name and are none.
-fn recognise(path: &Path, bytes: &[u8]) -> Result<(), WeightsError> {
-    let head = &bytes[..bytes.len().min(512)];
+fn recognise(source: &SourceFile) -> Result<(), WeightsError> {
+    let path = || source.path().to_path_buf();
+    let head = read(source, 0, source.bytes().min(HEAD_BYTES))?;
     if head.starts_with(b"version https://git-lfs.github.com/spec/") {
-        let text = String::from_utf8_lossy(head);
+        let text = String::from_utf8_lossy(&head);
         let size = text.lines().find_map(|line| line.strip_prefix("size ")?.trim().parse().ok());
-        return Err(WeightsError::GitLfsPointer { path: path.to_path_buf(), size });
+        return Err(WeightsError::GitLfsPointer { path: path(), size });
     }
+    // A file that starts as safetensors do: a length, then the `{` of the header. A length's low bytes can look like
+    // anything.
+    let plausible = head.get(LENGTH_BYTES as usize) == Some(&b'{');
     let found = match head.trim_ascii_start() {
+        [] if head.is_empty() => "an empty file",
         [b'<', ..] => "an HTML or XML page",
         [b'P', b'K', 3, 4, ..] => "a zip archive (a PyTorch checkpoint?)",
-        [0x80, 2..=5, ..] if !plausible(bytes) => "a Python pickle",
+        [0x80, 2..=5, ..] if !plausible => "a Python pickle",
         [b'G', b'G', b'U', b'F', ..] => "a GGUF file",
-        [0x1f, 0x8b, ..] if !plausible(bytes) => "a gzip archive",
-        [b'{', ..] if !plausible(bytes) => "JSON text",
+        [0x1f, 0x8b, ..] if !plausible => "a gzip archive",
+        [b'{', ..] if !plausible => "JSON text",
         _ => return Ok(()),
     };
-    Err(WeightsError::NotSafetensors { path: path.to_path_buf(), found })
-}
-
-/// Whether the file starts as safetensors do: a length, then the `{` of the header. A length's low bytes can look like
-/// anything.
-fn plausible(bytes: &[u8]) -> bool {
-    bytes.get(LENGTH_BYTES) == Some(&b'{')
+    Err(WeightsError::NotSafetensors { path: path(), found })
 }

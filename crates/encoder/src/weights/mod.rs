@@ -1,18 +1,19 @@
 //! Weights of a checkpoint: `model.safetensors`, or the shards that `model.safetensors.index.json` lists.
 //!
 //! # Contract
-//! - Files are mapped, not read: a tensor costs nothing until it is looked at, and its pages can be let go with
-//!   [`Tensor::release`].
+//! - Files are read at positions, not mapped: opening one reads its header, and a tensor costs nothing until it is asked
+//!   for. Then its stored bytes pass through a small buffer while they are widened.
 //! - Stored types F32, F16 and BF16 are widened to f32, exactly. Anything else is an error when it is asked for, not
 //!   before: files hold tensors that no encoder reads (`position_ids` is I64).
 //! - What is wrong with a file is said in its own words: a Git LFS pointer, an HTML page, a cut-off download, a pickle.
-//!
-//! The file must not change while it is mapped (on Unix, replace a model by renaming, as download tools do).
+//! - A file that is overwritten or cut in place while it is open is noticed: [`Weights::check`] while a model is loaded,
+//!   [`EmbeddingTable::check`] after each batch. Deleting it, or replacing it by a rename, changes nothing.
 
 mod error;
 mod file;
 mod header;
 mod resolve;
+mod source;
 mod table;
 mod tensor;
 mod widen;
@@ -26,8 +27,8 @@ use serde_json::Value;
 pub use error::WeightsError;
 use file::TensorFile;
 pub use resolve::{LinearTensors, NormTensors, Resolver};
-pub use table::EmbeddingTable;
-pub use tensor::Tensor;
+pub use table::{EmbeddingTable, RowBuffer};
+pub use tensor::{Tensor, TensorReader};
 
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
@@ -56,7 +57,7 @@ pub struct Weights {
 }
 
 impl Weights {
-    /// Maps the weights of the model folder `dir`. As in transformers, a single file wins over shards.
+    /// Opens the weights of the model folder `dir`. As in transformers, a single file wins over shards.
     ///
     /// # Errors
     /// [`WeightsError`]: no weights, only other formats, or a file that is not sound.
@@ -66,7 +67,7 @@ impl Weights {
         Self::from_files(dir, files)
     }
 
-    /// The files that [`open`](Self::open) maps: names in the folder `dir`, sorted.
+    /// The files that [`open`](Self::open) opens: names in the folder `dir`, sorted.
     ///
     /// # Errors
     /// [`WeightsError`]: no weights, only other formats, or an index that is not sound.
@@ -96,7 +97,7 @@ impl Weights {
         }
     }
 
-    /// Maps one safetensors file by path, for modules that bring weights of their own (`2_Dense/model.safetensors`).
+    /// Opens one safetensors file by path, for modules that bring weights of their own (`2_Dense/model.safetensors`).
     ///
     /// # Errors
     /// [`WeightsError`]: the file is absent or not sound.
@@ -119,6 +120,14 @@ impl Weights {
             }
         }
         Ok(Weights { folder: folder.to_path_buf(), files, places })
+    }
+
+    /// Whether all files are still what they were when they were opened, so that what was read of them belongs together.
+    ///
+    /// # Errors
+    /// [`WeightsError::Changed`], [`WeightsError::Io`].
+    pub fn check(&self) -> Result<(), WeightsError> {
+        self.files.iter().try_for_each(TensorFile::check)
     }
 
     /// The tensor called exactly `name`, if there is one.

@@ -1,29 +1,41 @@
 //! Embedding tables that stay in the file: a row is read when a token needs it.
+//!
+//! Why: a vocabulary of 250,000 words would cost 400 MB, and a batch reads a few hundred rows. A row of 384 values takes
+//! 0.8 µs where it would take 0.13 µs in memory: half a percent of all-MiniLM-L6-v2's time.
 
-use std::ops::Range;
 use std::sync::Arc;
 
-use memmap2::Mmap;
-
+use super::WeightsError;
+use super::source::SourceFile;
 use super::widen::{self, Stored};
+use crate::EncodeError;
 
-/// A matrix of `rows` x `width` in a mapped file. f32 rows are used where they lie, 16-bit rows are widened one at a
-/// time.
+/// A matrix of `rows` x `width` in a file, stored in any float type that is read.
 pub struct EmbeddingTable {
-    map: Arc<Mmap>,
-    range: Range<usize>,
+    source: Arc<SourceFile>,
+    start: u64,
     stored: Stored,
     rows: usize,
     width: usize,
-    /// The bytes can be used as `[f32]` where they lie.
-    direct: bool,
+}
+
+/// Where rows are read to; one for each thread, so that nothing is allocated for a token.
+#[derive(Default)]
+pub struct RowBuffer {
+    bytes: Vec<u8>,
+    values: Vec<f32>,
+}
+
+impl RowBuffer {
+    /// Bytes held.
+    pub fn bytes(&self) -> usize {
+        self.bytes.capacity() + self.values.capacity() * size_of::<f32>()
+    }
 }
 
 impl EmbeddingTable {
-    pub(super) fn new(map: Arc<Mmap>, range: Range<usize>, stored: Stored, rows: usize, width: usize) -> Self {
-        let aligned = (map.as_ptr() as usize + range.start).is_multiple_of(align_of::<f32>());
-        let direct = cfg!(target_endian = "little") && stored == Stored::F32 && aligned;
-        EmbeddingTable { map, range, stored, rows, width, direct }
+    pub(super) fn new(source: Arc<SourceFile>, start: u64, stored: Stored, rows: usize, width: usize) -> Self {
+        EmbeddingTable { source, start, stored, rows, width }
     }
 
     /// Number of rows.
@@ -36,37 +48,35 @@ impl EmbeddingTable {
         self.width
     }
 
-    /// Row `index`: where it lies when that is possible, else widened into `spare`, which holds at least `width`
-    /// values.
+    /// Row `index`, widened. It is what was loaded only if [`check`](Self::check) says so afterwards.
+    ///
+    /// # Errors
+    /// [`EncodeError::WeightsChanged`] when the file has become too short, [`EncodeError::WeightsUnreadable`].
     ///
     /// # Panics
-    /// When `index` is not below [`rows`](Self::rows), or `spare` is too short.
-    #[inline]
-    pub fn row<'a>(&'a self, index: usize, spare: &'a mut [f32]) -> &'a [f32] {
-        let bytes = self.bytes(index);
-        if self.direct {
-            // SAFETY: `direct` says that the range starts at a multiple of 4, and so does every row in it; any bits are
-            // a valid f32; the slice borrows from the map, which `self` keeps alive.
-            return unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast::<f32>(), self.width) };
-        }
-        let out = &mut spare[..self.width];
-        widen::widen(self.stored, bytes, out);
-        out
-    }
-
-    fn bytes(&self, row: usize) -> &[u8] {
-        assert!(row < self.rows, "row {row} of a table of {}", self.rows);
+    /// When `index` is not below [`rows`](Self::rows).
+    pub fn row<'a>(&self, index: usize, buffer: &'a mut RowBuffer) -> Result<&'a [f32], EncodeError> {
+        assert!(index < self.rows, "row {index} of a table of {}", self.rows);
         let size = self.width * self.stored.bytes();
-        let start = self.range.start + row * size;
-        &self.map[start..start + size]
+        buffer.bytes.resize(size, 0);
+        buffer.values.resize(self.width, 0.0);
+        self.source.read(self.start + index as u64 * size as u64, &mut buffer.bytes).map_err(unreadable)?;
+        widen::widen(self.stored, &buffer.bytes, &mut buffer.values);
+        Ok(&buffer.values)
     }
 
-    /// Row-major index and value of the first NaN or infinity.
-    pub(super) fn first_non_finite(&self) -> Option<(usize, f32)> {
-        let mut spare = vec![0.0; self.width];
-        (0..self.rows).find_map(|index| {
-            let row = self.row(index, &mut spare);
-            widen::first_non_finite(row).map(|at| (index * self.width + at, row[at]))
-        })
+    /// Whether the file is still the one that was loaded, so that the rows that were read are the model's.
+    ///
+    /// # Errors
+    /// [`EncodeError::WeightsChanged`], [`EncodeError::WeightsUnreadable`].
+    pub fn check(&self) -> Result<(), EncodeError> {
+        self.source.check().map_err(unreadable)
+    }
+}
+
+fn unreadable(error: WeightsError) -> EncodeError {
+    match error {
+        WeightsError::Changed { path } => EncodeError::WeightsChanged { path },
+        other => EncodeError::WeightsUnreadable { reason: other.to_string() },
     }
 }

@@ -1,35 +1,26 @@
-//! One tensor of a mapped file, widened to f32 on request.
+//! One tensor of a file, widened to f32 while it is read.
 
-use std::ops::Range;
-use std::path::Path;
 use std::sync::Arc;
 
-use memmap2::Mmap;
 use safetensors::Dtype;
 
+use super::source::SourceFile;
 use super::widen::{self, Stored};
 use super::{EmbeddingTable, WeightsError};
 
-/// A tensor of a mapped file. Its elements are in row-major order.
+/// A tensor of a file. Its elements are in row-major order.
 pub struct Tensor<'a> {
     name: String,
-    path: &'a Path,
-    map: &'a Arc<Mmap>,
-    range: Range<usize>,
+    source: &'a Arc<SourceFile>,
+    /// Position of the first element in the file.
+    start: u64,
     dtype: Dtype,
     shape: Vec<usize>,
 }
 
 impl<'a> Tensor<'a> {
-    pub(super) fn new(
-        name: String,
-        path: &'a Path,
-        map: &'a Arc<Mmap>,
-        range: Range<usize>,
-        dtype: Dtype,
-        shape: Vec<usize>,
-    ) -> Self {
-        Tensor { name, path, map, range, dtype, shape }
+    pub(super) fn new(name: String, source: &'a Arc<SourceFile>, start: u64, dtype: Dtype, shape: Vec<usize>) -> Self {
+        Tensor { name, source, start, dtype, shape }
     }
 
     /// Its name in the file.
@@ -56,29 +47,30 @@ impl<'a> Tensor<'a> {
             return Ok(self);
         }
         Err(WeightsError::Shape {
-            path: self.path.to_path_buf(),
+            path: self.source.path().to_path_buf(),
             tensor: self.name,
             actual: self.shape,
             expected: shape.to_vec(),
         })
     }
 
-    /// Widens the elements from `start` on into `out`.
+    /// Its elements from the first on, read ahead.
     ///
     /// # Errors
-    /// [`WeightsError::Dtype`] when it is no float type that is read, [`WeightsError::NonFinite`] on NaN or infinity.
+    /// [`WeightsError::Dtype`] when it is no float type that is read.
+    pub fn reader(&self) -> Result<TensorReader<'_>, WeightsError> {
+        Ok(TensorReader { tensor: self, stored: self.stored()?, next: 0, buffer: Vec::new(), used: 0 })
+    }
+
+    /// Widens the first `out.len()` elements into `out`.
+    ///
+    /// # Errors
+    /// As [`reader`](Self::reader) and [`TensorReader::read`].
     ///
     /// # Panics
-    /// When `start + out.len()` is over the number of elements.
-    pub fn read(&self, start: usize, out: &mut [f32]) -> Result<(), WeightsError> {
-        let stored = self.stored()?;
-        let bytes = &self.map[self.range.clone()];
-        let size = stored.bytes();
-        widen::widen(stored, &bytes[start * size..(start + out.len()) * size], out);
-        match widen::first_non_finite(out) {
-            Some(at) => Err(self.non_finite(start + at, out[at])),
-            None => Ok(()),
-        }
+    /// When `out` is longer than the tensor.
+    pub fn read(&self, out: &mut [f32]) -> Result<(), WeightsError> {
+        self.reader()?.read(out)
     }
 
     /// All elements, widened.
@@ -87,11 +79,11 @@ impl<'a> Tensor<'a> {
     /// As [`read`](Self::read).
     pub fn to_vec(&self) -> Result<Vec<f32>, WeightsError> {
         let mut values = vec![0.0; self.elements()];
-        self.read(0, &mut values)?;
+        self.read(&mut values)?;
         Ok(values)
     }
 
-    /// A table whose rows are read from the mapping when they are needed. Checks every element once.
+    /// A table whose rows are read from the file when they are needed. Reads and checks every element once.
     ///
     /// # Errors
     /// As [`read`](Self::read); [`WeightsError::Shape`] unless the tensor is a matrix.
@@ -99,33 +91,21 @@ impl<'a> Tensor<'a> {
         let &[rows, width] = self.shape.as_slice() else {
             let expected = vec![self.elements(), 1];
             return Err(WeightsError::Shape {
-                path: self.path.to_path_buf(),
+                path: self.source.path().to_path_buf(),
                 tensor: self.name,
                 actual: self.shape,
                 expected,
             });
         };
-        let table = EmbeddingTable::new(Arc::clone(self.map), self.range.clone(), self.stored()?, rows, width);
-        if let Some((index, value)) = table.first_non_finite() {
-            return Err(self.non_finite(index, value));
+        let mut reader = self.reader()?;
+        let mut values = vec![0.0; self.elements().min(BUFFER_BYTES / size_of::<f32>())];
+        let mut left = self.elements();
+        while left > 0 {
+            let count = left.min(values.len());
+            reader.read(&mut values[..count])?;
+            left -= count;
         }
-        self.release();
-        Ok(table)
-    }
-
-    /// Lets the tensor's pages go: they leave this process's memory and stay in the system's file cache. They come back
-    /// when they are read again.
-    pub fn release(&self) {
-        #[cfg(unix)]
-        {
-            // SAFETY: the mapping is a shared, read-only view of a file, so dropped pages are read again from the file
-            // with the same contents; nothing is ever written through it.
-            let advised = unsafe {
-                self.map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, self.range.start, self.range.len())
-            };
-            // A refusal costs memory, not correctness.
-            drop(advised);
-        }
+        Ok(EmbeddingTable::new(Arc::clone(self.source), self.start, self.stored()?, rows, width))
     }
 
     fn stored(&self) -> Result<Stored, WeightsError> {
@@ -134,7 +114,7 @@ impl<'a> Tensor<'a> {
             Dtype::F16 => Ok(Stored::F16),
             Dtype::BF16 => Ok(Stored::Bf16),
             other => Err(WeightsError::Dtype {
-                path: self.path.to_path_buf(),
+                path: self.source.path().to_path_buf(),
                 tensor: self.name.clone(),
                 actual: format!("{other:?}"),
             }),
@@ -142,6 +122,62 @@ impl<'a> Tensor<'a> {
     }
 
     fn non_finite(&self, index: usize, value: f32) -> WeightsError {
-        WeightsError::NonFinite { path: self.path.to_path_buf(), tensor: self.name.clone(), index, value }
+        WeightsError::NonFinite { path: self.source.path().to_path_buf(), tensor: self.name.clone(), index, value }
+    }
+}
+
+/// Goes through a tensor's elements in order.
+///
+/// The stored bytes pass through a buffer of [`BUFFER_BYTES`], so that a tensor of any size is widened in memory that
+/// stays in the processor's cache, and rows of a few hundred values do not cost a system call each.
+pub struct TensorReader<'a> {
+    tensor: &'a Tensor<'a>,
+    stored: Stored,
+    /// Index of the next element to be handed out.
+    next: usize,
+    /// Stored bytes that were read ahead.
+    buffer: Vec<u8>,
+    /// Bytes of `buffer` that were handed out.
+    used: usize,
+}
+
+/// A multiple of every stored size. Smaller ones cost system calls, larger ones the second-level cache.
+const BUFFER_BYTES: usize = 64 << 10;
+
+impl TensorReader<'_> {
+    /// The next `out.len()` elements, widened.
+    ///
+    /// # Errors
+    /// [`WeightsError::NonFinite`] on NaN or infinity, [`WeightsError::Changed`], [`WeightsError::Io`].
+    ///
+    /// # Panics
+    /// When fewer are left.
+    pub fn read(&mut self, out: &mut [f32]) -> Result<(), WeightsError> {
+        let size = self.stored.bytes();
+        let mut rest = out;
+        while !rest.is_empty() {
+            if self.used == self.buffer.len() {
+                self.fill(rest.len())?;
+            }
+            let count = rest.len().min((self.buffer.len() - self.used) / size);
+            let (now, later) = rest.split_at_mut(count);
+            widen::widen(self.stored, &self.buffer[self.used..][..count * size], now);
+            if let Some(at) = widen::first_non_finite(now) {
+                return Err(self.tensor.non_finite(self.next + at, now[at]));
+            }
+            (self.used, self.next, rest) = (self.used + count * size, self.next + count, later);
+        }
+        Ok(())
+    }
+
+    /// Reads ahead. At least one element is asked for.
+    fn fill(&mut self, asked: usize) -> Result<(), WeightsError> {
+        let left = self.tensor.elements() - self.next;
+        assert!(asked <= left, "{asked} elements of {left}");
+        let size = self.stored.bytes();
+        self.buffer.resize(left.saturating_mul(size).min(BUFFER_BYTES), 0);
+        self.used = 0;
+        let position = self.tensor.start + self.next as u64 * size as u64;
+        self.tensor.source.read(position, &mut self.buffer)
     }
 }

@@ -1,5 +1,6 @@
 //! What a user of the crate would notice: a checkpoint folder goes in, hidden states come out.
 
+mod changed;
 mod config;
 mod determinism;
 mod files;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use simile_encoder::{Context, EncodeError, Flow};
 use simile_engine::{CancelToken, EmbedJob, EmbedOutput, Engine, Failure, Model, Priority, Role, Statistics};
-use simile_pipeline::{Matryoshka, NonFinite, PipelineError, Tokens};
+use simile_pipeline::{Chunk, ChunkRequest, Matryoshka, NonFinite, PipelineError, Tokens};
 
 /// Native dimensions of [`FakeModel`].
 pub const DIMENSIONS: usize = 4;
@@ -97,17 +97,50 @@ impl Model for FakeModel {
         format!("fake-{dimensions}")
     }
 
-    fn tokenize(&self, _: Role, _: Option<&str>, text: &str) -> Result<Tokens, PipelineError> {
+    /// A text that begins with `slow` asks once for each of its characters whether to go on.
+    fn tokenize(
+        &self,
+        _: Role,
+        _: Option<&str>,
+        text: &str,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<Option<Tokens>, PipelineError> {
         assert!(!text.starts_with("panic-tokenizer"), "told to");
         if text.starts_with("long") {
             return Err(PipelineError::TextTooLong { limit: 8, actual: text.len() });
         }
+        if text.starts_with("slow") && !text.chars().all(|_| go_on()) {
+            return Ok(None);
+        }
         let ids: Vec<u32> = text.chars().map(u32::from).collect();
-        Ok(Tokens { total: ids.len() + 1, ids })
+        Ok(Some(Tokens { total: ids.len() + 1, ids }))
     }
 
-    fn count_tokens(&self, _: Role, _: Option<&str>, text: &str) -> Result<(usize, usize), PipelineError> {
-        Ok((text.chars().count() + 1, text.chars().count()))
+    fn count_tokens(
+        &self,
+        _: Role,
+        _: Option<&str>,
+        text: &str,
+        _: &dyn Fn() -> bool,
+    ) -> Result<Option<(usize, usize)>, PipelineError> {
+        Ok(Some((text.chars().count() + 1, text.chars().count())))
+    }
+
+    /// One chunk for each character, asking between two whether to go on. "endless" is never done.
+    fn chunk(
+        &self,
+        _: Role,
+        _: Option<&str>,
+        text: &str,
+        _: ChunkRequest,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<Option<Vec<Chunk>>, PipelineError> {
+        assert!(!text.starts_with("panic-tokenizer"), "told to");
+        while text == "endless" && go_on() {
+            std::thread::yield_now();
+        }
+        let one = |at| go_on().then_some(Chunk { start: at, end: at + 1, tokens: 1 });
+        Ok((0..text.len()).map(one).collect())
     }
 
     fn cost(&self, length: usize) -> u64 {

@@ -11,6 +11,13 @@ fn fixture(name: &str) -> Vec<u8> {
     std::fs::read(folder.join(name).join("tokenizer.json")).unwrap()
 }
 
+impl Tokenizer {
+    /// Tokenises without a pause.
+    fn encode(&self, rendered: &Rendered<'_>, max_length: usize, truncate: Truncate) -> Result<Tokens, PipelineError> {
+        self.encode_while(rendered, max_length, truncate, &|| true).map(|tokens| tokens.expect("nobody said no"))
+    }
+}
+
 fn tokenizer(content: &[u8]) -> Tokenizer {
     Tokenizer::new(Path::new("m"), content, &BertKeys::default(), false).unwrap()
 }
@@ -243,4 +250,25 @@ fn slices_give_the_tokens_of_the_whole() {
     }
     // A pipeline whose tokens see their neighbours is never cut.
     assert!(tokenizer(words(json!(null)).to_string().as_bytes()).slice.is_none());
+}
+
+#[test]
+fn a_long_text_is_given_up_between_two_slices() {
+    use std::cell::Cell;
+    let tokenizer = tokenizer(&fixture(FILES[0]));
+    let text = "hello ".repeat(5 * slices::SLICE / 6);
+    let asked = Cell::new(0);
+    let encode = |most: usize| {
+        asked.set(0);
+        let go_on = || {
+            asked.set(asked.get() + 1);
+            asked.get() <= most
+        };
+        tokenizer.encode_while(&Rendered::plain(&text), 20, Truncate::End, &go_on).unwrap()
+    };
+    assert!(encode(2).is_none());
+    assert_eq!(asked.get(), 3, "nothing is tokenised after a no");
+    let all = encode(usize::MAX).expect("nobody said no");
+    assert_eq!(asked.get(), 4, "five slices");
+    assert_eq!(all, tokenizer.encode(&Rendered::plain(&text), 20, Truncate::End).unwrap());
 }
