@@ -20,8 +20,8 @@
 //! Contract: the crate knows file names, ids, revisions and hashes; it does not know what a model is. Whatever a file
 //! or a hub says (a reference, a package's folder, a module's path, a name in a listing) is checked before it becomes part
 //! of a path, so nothing outside the found folder is ever read or written through it. Every error says what was looked for,
-//! where, and what to do next. It blocks, reads no environment variable while it downloads but those of the system's own
-//! libraries, prints nothing, and ends when it is [stopped](Stop).
+//! where, and what to do next. It blocks, takes no setting from the environment but through [`HubSettings`] and
+//! [`cache_dir`], prints nothing, and ends when it is [stopped](Stop).
 
 pub mod cache;
 pub mod cache_dir;
