@@ -5,9 +5,10 @@ import { existsSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync 
 import { dirname, join } from 'node:path'
 import test from 'ava'
 import { run } from './helpers/child.ts'
-import { ROOT, tiny } from './helpers/models.ts'
+import { MINILM, ROOT, real, tiny } from './helpers/models.ts'
 import { install } from './packed/install.mjs'
 
+real(MINILM)
 const { application, folder, main, others } = install()
 test.after.always(() => rmSync(folder, { recursive: true, force: true }))
 
@@ -22,6 +23,14 @@ for (const program of ['smoke.mjs', 'smoke.cjs']) {
     t.is(status, 0)
   })
 }
+
+test('an example runs where it is installed', async (t) => {
+  const { status, stdout, stderr } = await run([join('node_modules', 'simile', 'examples', 'search.mjs')], {
+    cwd: application,
+  })
+  t.is(status, 0, stderr)
+  t.regex(stdout, /^.*HNSW/)
+})
 
 const SETTINGS: Record<string, string[]> = {
   'node20, ES modules': ['--module', 'node20'],
