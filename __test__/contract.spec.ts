@@ -17,6 +17,22 @@ test('whatever has a contract id is compared by it', async (t) => {
   for (const id of [rows.contractId, other.contract]) t.true(error?.message.includes(id), error?.message)
 })
 
+test('a service has the contract of its vectors while its model is loaded', async (t) => {
+  const service = new NativeEmbeddingService({ model: FOLDER })
+  t.is(service.contract, undefined)
+  t.throws(() => assertSameContract(model, service), { code: 'InvalidInput', message: /ensureLoaded/ })
+  await service.ensureLoaded()
+  t.is(service.contract, model.contract)
+  t.notThrows(() => assertSameContract(model, service))
+  await service.dispose()
+  t.is(service.contract, undefined)
+
+  const shorter = new NativeEmbeddingService({ model: FOLDER, dimensions: 8, descriptor: { matryoshka: true } })
+  const rows = await shorter.embed(['a'])
+  t.is(shorter.contract, rows.contractId, 'at the dimensions of the service')
+  t.not(shorter.contract, model.contract)
+})
+
 test('what has no id is refused, and an empty one equals no other', (t) => {
   const NONE = ['', { contractId: '' }, { contract: '' }, {}, null, undefined, 7, [], { contractId: 7 }]
   for (const none of NONE as HasContract[]) {

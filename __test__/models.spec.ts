@@ -99,7 +99,7 @@ test('dispose: calls in progress finish, later ones are refused, twice is once',
   t.is((await pending).length, 300)
   await disposing
   await model.dispose()
-  await t.throwsAsync(model.queryEmbed(['a']), { code: 'ModelNotLoaded', message: /disposed/ })
+  await t.throwsAsync(model.queryEmbed(['a']), { code: 'ModelNotLoaded', message: /disposed; load it again/ })
   t.is(model.dimensions, 32, 'what was known stays known')
   t.true(Symbol.asyncDispose in model)
 })

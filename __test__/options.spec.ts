@@ -58,6 +58,13 @@ test('a model must be named by a string', async (t) => {
     await t.throwsAsync(TextEmbedding.load(name), { code: 'InvalidInput', message: /model/ })
     t.throws(() => new NativeEmbeddingService({ model: name }), { code: 'InvalidInput', message: /model/ })
   }
+  const swapped = TextEmbedding.load({ cacheDir: FOLDER } as unknown as string)
+  await t.throwsAsync(swapped, { code: 'InvalidInput', message: /options are the second argument/ })
+})
+
+test('from JavaScript, too, a model is made by load only', (t) => {
+  const Constructor = TextEmbedding as unknown as new () => TextEmbedding
+  t.throws(() => new Constructor(), { code: 'InvalidInput', message: /TextEmbedding\.load/ })
 })
 
 test('options that are undefined are absent', async (t) => {

@@ -2,12 +2,13 @@
 
 import { execFileSync } from 'node:child_process'
 import { existsSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import test from 'ava'
 import { run } from './helpers/child.ts'
-import { ROOT, tiny } from './helpers/models.ts'
+import { MINILM, ROOT, real, tiny } from './helpers/models.ts'
 import { install } from './packed/install.mjs'
 
+real(MINILM)
 const { application, folder, main, others } = install()
 test.after.always(() => rmSync(folder, { recursive: true, force: true }))
 
@@ -22,6 +23,14 @@ for (const program of ['smoke.mjs', 'smoke.cjs']) {
     t.is(status, 0)
   })
 }
+
+test('an example runs where it is installed', async (t) => {
+  const { status, stdout, stderr } = await run([join('node_modules', 'simile', 'examples', 'search.mjs')], {
+    cwd: application,
+  })
+  t.is(status, 0, stderr)
+  t.regex(stdout, /^.*HNSW/)
+})
 
 const SETTINGS: Record<string, string[]> = {
   'node20, ES modules': ['--module', 'node20'],
@@ -98,7 +107,9 @@ test('what is in the packages, and how big it is', (t) => {
   t.deepEqual(
     main.filter(
       (file) =>
-        !/^(dist\/(core|esm|cjs|native)\/|package\.json$|README\.md$|CHANGELOG\.md$|LICENSE-(MIT|APACHE)$)/.test(file),
+        !/^(dist\/(core|esm|cjs|native)\/|docs\/[\w-]+\.md$|examples\/\w+\.mjs$|package\.json$|(README|CHANGELOG|CONTRIBUTING)\.md$|LICENSE-(MIT|APACHE)$)/.test(
+          file,
+        ),
     ),
     [],
   )
@@ -106,6 +117,15 @@ test('what is in the packages, and how big it is', (t) => {
     main.filter((file) => /\.(node|tsbuildinfo)$/.test(file)),
     [],
   )
+  for (const page of main.filter((file) => file.endsWith('.md'))) {
+    const links = readFileSync(join(installed, 'simile', page), 'utf8').matchAll(/\]\((?!https?:)([^)#\s]+)/g)
+    const paths = Array.from(links, ([, target]) => join(dirname(page), target as string))
+    t.deepEqual(
+      paths.filter((path) => !main.includes(path)),
+      [],
+      `links of ${page}`,
+    )
+  }
   const megabytes = files(installed).reduce((sum, file) => sum + statSync(file).size, 0) / 1e6
   t.log(`${megabytes.toFixed(1)} MB unpacked`)
   t.true(megabytes < 15, `${megabytes} MB`)

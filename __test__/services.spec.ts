@@ -80,7 +80,7 @@ test('dispose lets requests in progress finish and refuses later ones', async (t
   const service = new NativeEmbeddingService({ model: FOLDER })
   const pending = service.embed(Array(500).fill('a text that takes a moment'))
   const disposed = service.dispose()
-  await t.throwsAsync(service.embed(['a']), { code: 'ModelNotLoaded', message: /disposed/ })
+  await t.throwsAsync(service.embed(['a']), { code: 'ModelNotLoaded', message: /disposed; make a new service/ })
   t.is((await pending).length, 500)
   await disposed
   await service.dispose()

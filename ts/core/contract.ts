@@ -5,7 +5,7 @@
 import { InvalidInputError, WrongModelLoadedError } from './errors'
 import { describe, excerpt } from './validation'
 
-/** A contract id, or what has one: a result of a call, a stream, a loaded model. */
+/** A contract id, or what has one: a result of a call, a stream, a loaded model or service. */
 export type HasContract = string | WithContractId | WithContract
 
 /** What carries the id of its vectors. */
@@ -16,8 +16,8 @@ export interface WithContractId {
 
 /** What makes vectors of one contract. */
 export interface WithContract {
-  /** See {@link TextEmbedding.contract}. */
-  readonly contract: string
+  /** See {@link TextEmbedding.contract}. `undefined`, as of a service that has not loaded its model, is refused. */
+  readonly contract: string | undefined
 }
 
 /**
@@ -41,9 +41,15 @@ export function assertSameContract(a: HasContract, b: HasContract): void {
 }
 
 function contractOf(value: unknown, which: string): string {
-  const { contractId, contract } = (typeof value === 'object' && value !== null ? value : {}) as Record<string, unknown>
+  const holder = (typeof value === 'object' && value !== null ? value : {}) as Record<string, unknown>
+  const { contractId, contract } = holder
   const id = typeof value === 'string' ? value : (contractId ?? contract)
   if (typeof id === 'string' && id !== '') return id
-  const found = id === '' ? 'an empty one, which equals no other' : describe(id ?? value)
+  const found =
+    id === ''
+      ? 'an empty one, which equals no other'
+      : id === undefined && 'contract' in holder
+        ? 'one that is not known yet: a service has it once ensureLoaded() is done, and until it is disposed of'
+        : describe(id ?? value)
   throw new InvalidInputError(`the ${which} value must be or have a contract id, not ${found}`, { option: 'contract' })
 }

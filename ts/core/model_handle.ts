@@ -66,13 +66,14 @@ export interface Admission {
   readonly open: boolean
 }
 
-/** Who asks for a load: a service, whose next call wants it too, or a caller who is alone with it. */
-export type LoadOwner = 'service' | 'caller'
+/** Whose model it is: a service's, whose next call wants an unfinished load too, or a caller's who is alone with it. */
+export type ModelOwner = 'service' | 'caller'
 
 export class ModelHandle {
   /** Model id or folder, as asked for. */
   readonly model: string
   readonly #options: Checked<ModelOptions>
+  readonly #owner: ModelOwner
   #native: NativeModel | undefined
   #finalStats: NativeStats | undefined
   /** Work that the addon has not settled: an aborted call is, after its caller was told. */
@@ -83,9 +84,10 @@ export class ModelHandle {
   /** When the texts of the last bulk call have been handed over: bulk calls come to their queue in the order of the calls. */
   #pushed: Promise<unknown> = Promise.resolve()
 
-  constructor(model: string, options: Checked<ModelOptions>) {
+  constructor(model: string, options: Checked<ModelOptions>, owner: ModelOwner) {
     this.model = model
     this.#options = options
+    this.#owner = owner
   }
 
   /**
@@ -93,7 +95,7 @@ export class ModelHandle {
    * for its next call; a caller who was alone with it lets go of the model, which stops a download (what was
    * received is kept) and frees the memory of what cannot be stopped when that ends.
    */
-  async load(signal: AbortSignal | undefined, owner: LoadOwner): Promise<NativeModelInfo> {
+  async load(signal: AbortSignal | undefined): Promise<NativeModelInfo> {
     throwIfAborted(signal)
     const model = this.#open()
     const cancel = new (native().NativeCancel)()
@@ -102,7 +104,7 @@ export class ModelHandle {
       () => this.#inProgress.count(async () => this.#settled(model, await model.load(cancel))),
       () => {
         cancel.cancel()
-        if (owner !== 'caller') return
+        if (this.#owner !== 'caller') return
         model.dispose()
         this.#abandoned = true
       },
@@ -214,9 +216,8 @@ export class ModelHandle {
 
   #open({ open }: Admission = { open: this.#disposal === undefined }): NativeModel {
     if (!open) {
-      throw new ModelNotLoadedError(`${excerpt(this.model)} was disposed; load it again to use it`, {
-        model: this.model,
-      })
+      const remedy = this.#owner === 'service' ? 'make a new service' : 'load it again'
+      throw new ModelNotLoadedError(`${excerpt(this.model)} was disposed; ${remedy} to use it`, { model: this.model })
     }
     if (this.#native === undefined) {
       const { batchSize: _, onProgress, ...options } = this.#options

@@ -84,7 +84,7 @@ export class NativeEmbeddingService extends BaseEmbeddingService {
       ...opening
     } = checkOptions('NativeEmbeddingService', options, SERVICE_CHECKS)
     if (dimensions !== undefined) checkModelConfig(model, dimensions)
-    this.#handle = new ModelHandle(model, opening)
+    this.#handle = new ModelHandle(model, opening, 'service')
     this.#dimensions = dimensions
   }
 
@@ -140,7 +140,7 @@ export class NativeEmbeddingService extends BaseEmbeddingService {
    */
   override async ensureLoaded(options?: EnsureLoadedOptions): Promise<void> {
     const { signal } = checkOptions('ensureLoaded', options, ENSURE_LOADED_CHECKS)
-    const { descriptor } = await this.#handle.load(signal, 'service')
+    const { descriptor } = await this.#handle.load(signal)
     if (this.#dimensions !== undefined) checkDimensions(this.#handle.model, descriptor, this.#dimensions)
   }
 
@@ -160,6 +160,15 @@ export class NativeEmbeddingService extends BaseEmbeddingService {
   get descriptor(): ModelDescriptor | undefined {
     const info = this.#handle.info()
     return info && modelDescriptor(info.descriptor)
+  }
+
+  /**
+   * Identity of the vector space of this service's vectors, once the model is loaded and until `dispose`: see
+   * {@link EmbeddingFacts.contractId}.
+   */
+  get contract(): string | undefined {
+    const info = this.#handle.info()
+    return info && this.#handle.contract(this.#dimensions ?? info.dimensions)
   }
 
   /** What this service's model has done since it was loaded. */

@@ -143,6 +143,10 @@ export class TextEmbedding {
   readonly #descriptor: ModelDescriptor
 
   private constructor(handle: ModelHandle, info: NativeModelInfo) {
+    // Private to TypeScript only.
+    if (!(handle instanceof ModelHandle)) {
+      throw new InvalidInputError('a TextEmbedding is made by await TextEmbedding.load(model, options), not by new')
+    }
     this.#handle = handle
     this.#info = info
     this.#descriptor = modelDescriptor(info.descriptor)
@@ -160,8 +164,8 @@ export class TextEmbedding {
    */
   static async load(model: string = DEFAULT_MODEL, options?: TextEmbeddingLoadOptions): Promise<TextEmbedding> {
     const { signal, ...opening } = checkOptions('TextEmbedding.load', options, LOAD_CHECKS)
-    const handle = new ModelHandle(text(model, 'model'), opening)
-    return new TextEmbedding(handle, await handle.load(signal, 'caller'))
+    const handle = new ModelHandle(modelName(model), opening, 'caller')
+    return new TextEmbedding(handle, await handle.load(signal))
   }
 
   /** Model id or folder, as asked for. */
@@ -357,4 +361,13 @@ export class TextEmbedding {
     const { embedded } = await this.#handle.tokenCounts(copy, { role, priority: countPriority(copy.length), ...call })
     return Array.from(embedded)
   }
+}
+
+/** The name of a model, the first argument; options in its place are a likely mistake. */
+function modelName(model: unknown): string {
+  if (typeof model !== 'object' || model === null) return text(model, 'model')
+  throw new InvalidInputError(
+    `model must be a string, not ${describe(model)}; options are the second argument: TextEmbedding.load(undefined, options) for the default model`,
+    { option: 'model' },
+  )
 }
