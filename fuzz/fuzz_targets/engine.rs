@@ -14,7 +14,7 @@ use libfuzzer_sys::fuzz_target;
 use simile_encoder::{Context, Flow, Scratch};
 use simile_engine::{
     CancelToken, CountJob, DescriptorOverrides, EmbedJob, EmbedOutput, Engine, ErrorKind, Failure, LazyModel,
-    LoadRequest, LoadedModel, Matryoshka, ModelRequest, Priority, Role, Statistics, TokenCounts, Truncate,
+    LoadRequest, LoadedModel, Matryoshka, MaxWait, ModelRequest, Priority, Role, Statistics, TokenCounts, Truncate,
 };
 use simile_fuzz::tiny;
 use simile_kernels::ThreadPool;
@@ -125,6 +125,7 @@ struct Call {
     texts: Vec<String>,
     /// What the call has a reason to fail with, besides what its texts have.
     invalid: bool,
+    hurried: bool,
     cancel: CancelToken,
     answers: Receiver<Result<Output, Failure>>,
     settled: Arc<AtomicUsize>,
@@ -149,14 +150,16 @@ fn submit(engine: &Engine, input: &mut Input<'_>) -> Call {
     };
     let (subject, statistics) = (models()[model].clone(), Arc::new(Statistics::default()));
     let cancels = [cancel.clone(), CancelToken::new()];
-    let mut invalid = false;
+    let (mut invalid, mut max_wait) = (false, None);
     if flags & 8 == 0 {
         let native = subject.dimensions();
         let dimensions = if flags & 16 == 0 { None } else { Some(usize::from(input.byte())) };
         let batch_size = if flags & 32 == 0 { None } else { Some(usize::from(input.byte() & 7)) };
         invalid = dimensions.is_some_and(|some| some == 0 || some > native) || batch_size == Some(0);
+        let wait = input.below(16);
+        max_wait = (wait < 4).then(|| MaxWait::new(Duration::from_millis(u64::from(wait))));
         let job =
-            EmbedJob { texts: texts.clone(), role, instruction: None, dimensions, batch_size, priority, max_wait: None };
+            EmbedJob { texts: texts.clone(), role, instruction: None, dimensions, batch_size, priority, max_wait };
         engine.embed(subject, statistics, job, &cancels, move |result| done(result.map(Output::Vectors)));
     } else {
         let job = CountJob { texts: texts.clone(), role, instruction: None, priority };
@@ -165,7 +168,7 @@ fn submit(engine: &Engine, input: &mut Input<'_>) -> Call {
     if flags & 0xc0 == 0x80 {
         cancel.cancel();
     }
-    Call { model, role, texts, invalid, cancel, answers, settled }
+    Call { model, role, texts, invalid, hurried: max_wait.is_some(), cancel, answers, settled }
 }
 
 impl Call {
@@ -189,6 +192,7 @@ impl Call {
                 let refused = |text: &String| matches!(alone(self.model, self.role, text, 1), Alone::Refused);
                 let reason = match failure.kind {
                     ErrorKind::InvalidInput => self.invalid,
+                    ErrorKind::Overloaded => self.hurried,
                     ErrorKind::TaskFailed => stopped || self.cancel.is_cancelled(),
                     ErrorKind::TextTooLong => failure.index.is_some_and(|index| refused(&self.texts[index])),
                     _ => false,
