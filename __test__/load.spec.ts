@@ -81,22 +81,24 @@ test('texts that wait for a model being downloaded are bounded too', async (t) =
      const options = { endpoint: 'http://127.0.0.1:' + hub.address().port, cacheDir, offline: false }
      const service = new NativeEmbeddingService({ model: 'simile-test/never', ...options })
      const texts = Array(30).fill('x'.repeat(30_000))
-     const calls = [service.embed(texts), service.embed(texts)].map((call) => call.catch((error) => error))
+     const abort = new AbortController()
+     const call = () => service.embed(texts, { signal: abort.signal }).catch((error) => error)
+     const calls = [call(), call()]
      const error = await Promise.race(calls)
      console.log(error instanceof OverloadedError, error.unit, error.limit, error.actual > error.limit, error.model)
      console.log(/being loaded/.test(error.message), service.stats().refused)
      const local = new NativeEmbeddingService({ model: ${JSON.stringify(FOLDER)} })
      await local.ensureLoaded()
      console.log((await local.embed(texts)).length)
-     await service.dispose()
-     console.log((await Promise.all(calls)).map((error) => error.code).sort().join())
+     abort.abort()
+     console.log((await Promise.all(calls)).map((error) => error.name).sort().join())
      sockets.forEach((socket) => socket.destroy())
      hub.close()
      rmSync(cacheDir, { recursive: true })`,
     { env: { SIMILE_QUEUE_MB: '1' } },
   )
   t.is(stderr, '')
-  t.is(stdout, 'true bytes 1048576 true simile-test/never\ntrue 1\n30\nModelNotLoaded,Overloaded\n')
+  t.is(stdout, 'true bytes 1048576 true simile-test/never\ntrue 1\n30\nAbortError,OverloadedError\n')
   t.is(status, 0)
 })
 

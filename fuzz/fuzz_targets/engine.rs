@@ -13,8 +13,9 @@ use std::time::Duration;
 use libfuzzer_sys::fuzz_target;
 use simile_encoder::{Context, Flow, Scratch};
 use simile_engine::{
-    CancelToken, CountJob, DescriptorOverrides, EmbedJob, EmbedOutput, Engine, ErrorKind, Failure, LazyModel,
-    LoadRequest, LoadedModel, Matryoshka, MaxWait, ModelRequest, Priority, Role, Statistics, TokenCounts, Truncate,
+    CancelToken, Chunk, ChunkJob, CountJob, DescriptorOverrides, EmbedJob, EmbedOutput, Engine, ErrorKind, Failure,
+    LazyModel, LoadRequest, LoadedModel, Matryoshka, MaxWait, ModelRequest, Priority, Role, Statistics, TokenCounts,
+    Truncate,
 };
 use simile_fuzz::tiny;
 use simile_kernels::ThreadPool;
@@ -117,6 +118,7 @@ fn alone(model: usize, role: Role, text: &str, dimensions: usize) -> Alone {
 enum Output {
     Vectors(EmbedOutput),
     Counts(TokenCounts),
+    Chunks(Vec<Chunk>),
 }
 
 struct Call {
@@ -161,6 +163,9 @@ fn submit(engine: &Engine, input: &mut Input<'_>) -> Call {
         let job =
             EmbedJob { texts: texts.clone(), role, instruction: None, dimensions, batch_size, priority, max_wait };
         engine.embed(subject, statistics, job, &cancels, move |result| done(result.map(Output::Vectors)));
+    } else if flags & 16 != 0 {
+        let job = ChunkJob { text: texts.concat(), role, ..ChunkJob::default() };
+        engine.chunk(subject, statistics, job, &cancels, move |result| done(result.map(Output::Chunks)));
     } else {
         let job = CountJob { texts: texts.clone(), role, instruction: None, priority };
         engine.count(subject, statistics, job, &cancels, move |result| done(result.map(Output::Counts)));
@@ -188,6 +193,11 @@ impl Call {
                 }
             }
             Ok(Output::Counts(counts)) => self.counts(&counts),
+            Ok(Output::Chunks(chunks)) => {
+                let limit = models()[self.model].max_length();
+                assert!(chunks.iter().all(|chunk| chunk.start < chunk.end && chunk.tokens <= limit), "{chunks:?}");
+                assert!(chunks.is_sorted_by(|one, next| one.end < next.end), "{chunks:?}");
+            }
             Err(failure) => {
                 let refused = |text: &String| matches!(alone(self.model, self.role, text, 1), Alone::Refused);
                 let reason = match failure.kind {
