@@ -22,7 +22,7 @@ pub struct CpuFeatures {
     pub architecture: &'static str,
 }
 
-/// Asks the processor and the environment. On a thread that may read it: see [`crate::environment`].
+/// Asks the processor and the environment. On a thread that may read it: see `environment.rs`.
 ///
 /// # Errors
 /// `InvalidInput` when `SIMILE_ISA`, `SIMILE_THREADS` or `SIMILE_QUEUE_MB` holds something that is not allowed.
