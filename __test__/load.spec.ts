@@ -65,6 +65,43 @@ test('a full queue refuses bulk calls at once, queries go on, and there is room 
   t.is(status, 0)
 })
 
+test('texts that wait for a model being downloaded are bounded too', async (t) => {
+  const { stdout, stderr, status } = await runModule(
+    `import { once } from 'node:events'
+     import { mkdtempSync, rmSync } from 'node:fs'
+     import { createServer } from 'node:net'
+     import { tmpdir } from 'node:os'
+     import { join } from 'node:path'
+     import { NativeEmbeddingService, OverloadedError } from 'simile'
+     // A hub that takes the connection and never answers.
+     const sockets = []
+     const hub = createServer((socket) => sockets.push(socket.on('error', () => {}))).listen(0, '127.0.0.1')
+     await once(hub, 'listening')
+     const cacheDir = mkdtempSync(join(tmpdir(), 'simile-load-'))
+     const options = { endpoint: 'http://127.0.0.1:' + hub.address().port, cacheDir, offline: false }
+     const service = new NativeEmbeddingService({ model: 'simile-test/never', ...options })
+     const texts = Array(30).fill('x'.repeat(30_000))
+     const abort = new AbortController()
+     const call = () => service.embed(texts, { signal: abort.signal }).catch((error) => error)
+     const calls = [call(), call()]
+     const error = await Promise.race(calls)
+     console.log(error instanceof OverloadedError, error.unit, error.limit, error.actual > error.limit, error.model)
+     console.log(/being loaded/.test(error.message), service.stats().refused)
+     const local = new NativeEmbeddingService({ model: ${JSON.stringify(FOLDER)} })
+     await local.ensureLoaded()
+     console.log((await local.embed(texts)).length)
+     abort.abort()
+     console.log((await Promise.all(calls)).map((error) => error.name).sort().join())
+     sockets.forEach((socket) => socket.destroy())
+     hub.close()
+     rmSync(cacheDir, { recursive: true })`,
+    { env: { SIMILE_QUEUE_MB: '1' } },
+  )
+  t.is(stderr, '')
+  t.is(stdout, 'true bytes 1048576 true simile-test/never\ntrue 1\n30\nAbortError,OverloadedError\n')
+  t.is(status, 0)
+})
+
 test('SIMILE_QUEUE_MB: what is not allowed is the error of every load', async (t) => {
   for (const value of ['0', 'much', '1.5', '-1']) {
     const { stdout } = await runModule(

@@ -11,7 +11,10 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 case "${1:-both}" in
-  both) "$0" address && exec "$0" thread ;;
+  both)
+    "$0" address
+    exec "$0" thread
+    ;;
   address)
     flags='-Zsanitizer=address'
     crates=(-p simile-kernels -p simile-encoder -p simile-engine)

@@ -13,8 +13,9 @@ use std::time::Duration;
 use libfuzzer_sys::fuzz_target;
 use simile_encoder::{Context, Flow, Scratch};
 use simile_engine::{
-    CancelToken, CountJob, DescriptorOverrides, EmbedJob, EmbedOutput, Engine, ErrorKind, Failure, LazyModel,
-    LoadRequest, LoadedModel, Matryoshka, ModelRequest, Priority, Role, Statistics, TokenCounts, Truncate,
+    CancelToken, Chunk, ChunkJob, CountJob, DescriptorOverrides, EmbedJob, EmbedOutput, Engine, ErrorKind, Failure,
+    LazyModel, LoadRequest, LoadedModel, Matryoshka, MaxWait, ModelRequest, Priority, Role, Statistics, TokenCounts,
+    Truncate,
 };
 use simile_fuzz::tiny;
 use simile_kernels::ThreadPool;
@@ -117,6 +118,7 @@ fn alone(model: usize, role: Role, text: &str, dimensions: usize) -> Alone {
 enum Output {
     Vectors(EmbedOutput),
     Counts(TokenCounts),
+    Chunks(Vec<Chunk>),
 }
 
 struct Call {
@@ -125,6 +127,7 @@ struct Call {
     texts: Vec<String>,
     /// What the call has a reason to fail with, besides what its texts have.
     invalid: bool,
+    hurried: bool,
     cancel: CancelToken,
     answers: Receiver<Result<Output, Failure>>,
     settled: Arc<AtomicUsize>,
@@ -149,15 +152,20 @@ fn submit(engine: &Engine, input: &mut Input<'_>) -> Call {
     };
     let (subject, statistics) = (models()[model].clone(), Arc::new(Statistics::default()));
     let cancels = [cancel.clone(), CancelToken::new()];
-    let mut invalid = false;
+    let (mut invalid, mut max_wait) = (false, None);
     if flags & 8 == 0 {
         let native = subject.dimensions();
         let dimensions = if flags & 16 == 0 { None } else { Some(usize::from(input.byte())) };
         let batch_size = if flags & 32 == 0 { None } else { Some(usize::from(input.byte() & 7)) };
         invalid = dimensions.is_some_and(|some| some == 0 || some > native) || batch_size == Some(0);
+        let wait = input.below(16);
+        max_wait = (wait < 4).then(|| MaxWait::new(Duration::from_millis(u64::from(wait))));
         let job =
-            EmbedJob { texts: texts.clone(), role, instruction: None, dimensions, batch_size, priority, max_wait: None };
+            EmbedJob { texts: texts.clone(), role, instruction: None, dimensions, batch_size, priority, max_wait };
         engine.embed(subject, statistics, job, &cancels, move |result| done(result.map(Output::Vectors)));
+    } else if flags & 16 != 0 {
+        let job = ChunkJob { text: texts.concat(), role, ..ChunkJob::default() };
+        engine.chunk(subject, statistics, job, &cancels, move |result| done(result.map(Output::Chunks)));
     } else {
         let job = CountJob { texts: texts.clone(), role, instruction: None, priority };
         engine.count(subject, statistics, job, &cancels, move |result| done(result.map(Output::Counts)));
@@ -165,7 +173,7 @@ fn submit(engine: &Engine, input: &mut Input<'_>) -> Call {
     if flags & 0xc0 == 0x80 {
         cancel.cancel();
     }
-    Call { model, role, texts, invalid, cancel, answers, settled }
+    Call { model, role, texts, invalid, hurried: max_wait.is_some(), cancel, answers, settled }
 }
 
 impl Call {
@@ -185,10 +193,16 @@ impl Call {
                 }
             }
             Ok(Output::Counts(counts)) => self.counts(&counts),
+            Ok(Output::Chunks(chunks)) => {
+                let limit = models()[self.model].max_length();
+                assert!(chunks.iter().all(|chunk| chunk.start < chunk.end && chunk.tokens <= limit), "{chunks:?}");
+                assert!(chunks.is_sorted_by(|one, next| one.end < next.end), "{chunks:?}");
+            }
             Err(failure) => {
                 let refused = |text: &String| matches!(alone(self.model, self.role, text, 1), Alone::Refused);
                 let reason = match failure.kind {
                     ErrorKind::InvalidInput => self.invalid,
+                    ErrorKind::Overloaded => self.hurried,
                     ErrorKind::TaskFailed => stopped || self.cancel.is_cancelled(),
                     ErrorKind::TextTooLong => failure.index.is_some_and(|index| refused(&self.texts[index])),
                     _ => false,

@@ -1,8 +1,8 @@
 //! Texts of any content through the pipeline's tokenizer, against the tokenizers library itself with a truncation
 //! written for this test: equal ids, equal counts, the end cut is a beginning.
 //!
-//! An input is `[which tokenizer and limit, repeats]` and a text, which is repeated so that some reach the size at which texts are read in
-//! slices. `SIMILE_FUZZ_TOKENIZER` names a `tokenizer.json` (of all-MiniLM-L6-v2, say) to use besides the committed ones.
+//! An input is `[which tokenizer and limit, repeats]` and a text, which is repeated so that some reach the size at which
+//! texts are read in slices. `SIMILE_FUZZ_TOKENIZER` names a `tokenizer.json` (of all-MiniLM-L6-v2, say) to use besides the committed ones.
 #![no_main]
 
 use std::path::PathBuf;
@@ -62,8 +62,8 @@ fuzz_target!(|data: &[u8]| {
         &subjects[usize::from(which >> 1 & 31) % subjects.len()]
     };
     let text = String::from_utf8_lossy(text);
-    // Few are made a little longer than the 64 KiB of a slice: each takes a second.
-    let repeats = if repeats == 255 { 70_000 / text.len().max(1) } else { 0 };
+    // Few are made a little longer than the 16 KiB of a slice: each takes a second.
+    let repeats = if repeats == 255 { 20_000 / text.len().max(1) } else { 0 };
     let text = text.repeat(repeats.max(1));
 
     let full = subject.library.encode_fast(text.as_str(), true).unwrap();

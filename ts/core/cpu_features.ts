@@ -21,7 +21,8 @@ export interface CpuFeatures {
 /**
  * What was chosen for this processor. Loads the addon, no model.
  *
- * @throws {@link InvalidInputError} for a value of `SIMILE_ISA` or `SIMILE_THREADS` that is not allowed.
+ * @throws {@link InvalidInputError} for a value of `SIMILE_ISA`, `SIMILE_THREADS` or `SIMILE_QUEUE_MB` that is
+ *   not allowed.
  */
 export function cpuFeatures(): CpuFeatures {
   return settled(native().cpuFeatures())

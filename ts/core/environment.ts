@@ -1,7 +1,7 @@
 /**
- * What this package reads from the environment, in one place. The addon reads more of it: where models
- * are and how to reach the hub (`HF_HUB_CACHE`, `HF_TOKEN`, ..., from a copy of `process.env` that a model
- * takes at its first use), `SIMILE_THREADS` and `SIMILE_ISA`; the guide lists all of it.
+ * What this package reads from the environment, in one place. The addon reads more of it at a model's first
+ * use: where models are and how to reach the hub (`HF_HUB_CACHE`, `HF_TOKEN`, ..., from a copy of `process.env`),
+ * `SIMILE_THREADS`, `SIMILE_QUEUE_MB` and `SIMILE_ISA`; the guide lists all of it.
  */
 
 import { InvalidInputError } from './errors'

@@ -227,14 +227,15 @@ nameClass(EmbedError, 'EmbedError')
 for (const code of EMBED_ERROR_CODES) nameClass(CLASS_OF_CODE[code], `${code}Error`)
 
 /**
- * An error about a text as the caller knows the text: with its position in the caller's array, and the error
- * given as its cause. What names no text, and what names it rightly, comes back as it is.
+ * An error about a text as the caller knows the text: with its position in the caller's array (also where the
+ * message begins with it), and the error given as its cause. What names no text, and what names it rightly, comes back as it is.
  */
 export function atIndex(error: unknown, indexOf: (index: number) => number | undefined): unknown {
   if (!EmbedError.is(error) || error.index === undefined) return error
   const index = indexOf(error.index)
   if (index === undefined || index === error.index) return error
-  const { code, message, limit, actual, unit, model, option, allowed } = error
+  const { code, limit, actual, unit, model, option, allowed } = error
+  const message = error.message.replace(new RegExp(`^text ${error.index}\\b`), `text ${index}`)
   return errorOfCode(code, message, { index, limit, actual, unit, model, option, allowed, cause: error })
 }
 

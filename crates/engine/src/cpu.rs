@@ -2,8 +2,8 @@
 
 use simile_kernels::Isa;
 
-use crate::convert;
 use crate::engine::Engine;
+use crate::environment::Settings;
 use crate::failure::Failure;
 use crate::threads;
 
@@ -22,17 +22,16 @@ pub struct CpuFeatures {
     pub architecture: &'static str,
 }
 
-/// Asks the processor and the environment.
+/// Asks the processor and the environment. On a thread that may read it: see `environment.rs`.
 ///
 /// # Errors
-/// `InvalidInput` when `SIMILE_ISA` or `SIMILE_THREADS` holds something that is not allowed.
+/// `InvalidInput` when `SIMILE_ISA`, `SIMILE_THREADS` or `SIMILE_QUEUE_MB` holds something that is not allowed.
 pub fn cpu_features() -> Result<CpuFeatures, Failure> {
-    let isa = Isa::from_env().map_err(convert::isa)?;
-    threads::from_environment()?;
+    let settings = Settings::read()?;
     Ok(CpuFeatures {
-        isa: isa.name(),
+        isa: settings.isa.name(),
         available: Isa::available().into_iter().map(Isa::name).collect(),
-        threads: Engine::process().threads(),
+        threads: Engine::of_process(&settings).threads(),
         parallelism: threads::available(),
         architecture: std::env::consts::ARCH,
     })

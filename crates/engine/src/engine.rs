@@ -8,7 +8,7 @@ use simile_pipeline::Chunk;
 use crate::cancel::CancelToken;
 use crate::convert;
 use crate::dispatcher::Shared;
-use crate::environment;
+use crate::environment::Settings;
 use crate::failure::{ErrorKind, Failure};
 use crate::job::{ChunkJob, CountJob, Done, EmbedJob, EmbedOutput, Finished, Job, Kind, Order, Priority, TokenCounts};
 use crate::model::Model;
@@ -18,10 +18,11 @@ use crate::threads;
 
 /// A queue, the thread that computes, and its pool.
 ///
-/// [`Engine::process`] is the one that models of this process share. Dropping an engine (tests do) ends its thread after
+/// Models of this process share one. Dropping an engine (tests do) ends its thread after
 /// the step that it is in; calls that wait fail.
 pub struct Engine {
     shared: Arc<Shared>,
+    limit: usize,
     dispatcher: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -33,17 +34,30 @@ impl Engine {
 
     /// As [`Engine::new`]; at most `bytes` of calls wait in each lane of its queue.
     pub fn with_limit(threads: usize, bytes: usize) -> Engine {
-        Engine { shared: Arc::new(Shared::new(threads.max(1), bytes)), dispatcher: Mutex::new(None) }
+        let shared = Arc::new(Shared::new(threads.max(1), bytes));
+        Engine { shared, limit: bytes, dispatcher: Mutex::new(None) }
     }
 
-    /// The engine of this process. Its threads: see [`crate::threads`]; its limit: `SIMILE_QUEUE_MB`, else 256 MiB.
-    pub fn process() -> &'static Engine {
+    /// The engine of this process. Its threads: see [`crate::threads`]; its limit: `SIMILE_QUEUE_MB`, else 256 MiB. Call it
+    /// on a thread that may read the environment.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a variable whose value is not allowed.
+    pub fn process() -> Result<&'static Engine, Failure> {
+        Settings::read().map(|settings| Engine::of_process(&settings))
+    }
+
+    /// The engine of this process, made with the first `settings` that it is asked for with. Starts nothing.
+    pub(crate) fn of_process(settings: &Settings) -> &'static Engine {
         static ENGINE: OnceLock<Engine> = OnceLock::new();
-        // A malformed variable is the error of every load, so no call gets here with one.
         ENGINE.get_or_init(|| {
-            let threads = threads::from_environment().ok().flatten().unwrap_or_else(threads::available);
-            Engine::with_limit(threads, environment::queue_limit().unwrap_or(usize::MAX))
+            Engine::with_limit(settings.threads.unwrap_or_else(threads::available), settings.queue_limit)
         })
+    }
+
+    /// The most bytes that wait in each lane of its queue.
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
     }
 
     /// Threads that compute, the dispatcher among them.

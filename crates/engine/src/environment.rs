@@ -1,12 +1,41 @@
-//! Numbers that environment variables set.
+//! What environment variables set.
+//!
+//! They are read where JavaScript's thread makes a model or asks for the processor, because no other thread may read the
+//! system's environment while that one may change it.
 
+use simile_kernels::Isa;
+
+use crate::convert;
 use crate::failure::{ErrorKind, Failure};
+use crate::threads;
+
+/// The values that they have now.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settings {
+    /// Size of the pool: see [`crate::threads`].
+    pub(crate) threads: Option<usize>,
+    /// The most bytes that wait in a lane of the queue.
+    pub(crate) queue_limit: usize,
+    /// What models compute with.
+    pub(crate) isa: Isa,
+}
+
+impl Settings {
+    /// Reads them.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`] for the first whose value is not allowed.
+    pub(crate) fn read() -> Result<Settings, Failure> {
+        let (threads, queue_limit) = (threads::from_environment()?, queue_limit()?);
+        Ok(Settings { threads, queue_limit, isa: Isa::from_env().map_err(convert::isa)? })
+    }
+}
 
 /// The environment variable that sets how much a lane of the queue holds, in MiB. Blank is as good as absent.
-pub const QUEUE_VARIABLE: &str = "SIMILE_QUEUE_MB";
+const QUEUE_VARIABLE: &str = "SIMILE_QUEUE_MB";
 
 /// What a lane holds by default, in MiB: some 400,000 short texts.
-pub const DEFAULT_QUEUE_MB: usize = 256;
+const DEFAULT_QUEUE_MB: usize = 256;
 
 /// The most that can be asked for, 1 TiB. Past it a number is more likely a mistake than a machine.
 const MAX_QUEUE_MB: usize = 1 << 20;
@@ -15,7 +44,7 @@ const MAX_QUEUE_MB: usize = 1 << 20;
 ///
 /// # Errors
 /// [`ErrorKind::InvalidInput`] when the variable is neither blank nor a whole number of MiB.
-pub fn queue_limit() -> Result<usize, Failure> {
+fn queue_limit() -> Result<usize, Failure> {
     let otherwise = format!("{DEFAULT_QUEUE_MB} MiB for each lane of the queue");
     let megabytes = whole_number(QUEUE_VARIABLE, MAX_QUEUE_MB, &otherwise)?.unwrap_or(DEFAULT_QUEUE_MB);
     Ok(megabytes.saturating_mul(1 << 20))

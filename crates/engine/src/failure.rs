@@ -117,9 +117,22 @@ impl Failure {
         Failure::new(ErrorKind::ModelNotLoaded, "the model was disposed; load it again to use it")
     }
 
-    /// Adds the position of the text that the failure is about.
+    /// The failure of a call that is refused because of what `waits`: with it `bytes` would be held.
+    pub(crate) fn overloaded(waits: &str, bytes: usize, limit: usize) -> Failure {
+        let message = format!(
+            "{waits}: with this one they would hold {bytes} bytes, and {limit} are allowed; wait for results before sending \
+             more, use embedStream, or send fewer at once (SIMILE_QUEUE_MB sets the limit)"
+        );
+        Failure::new(ErrorKind::Overloaded, message).measured(limit as f64, bytes as f64, "bytes")
+    }
+
+    /// Adds the position of the text that the failure is about, to the message too.
     pub fn at(mut self, index: usize) -> Failure {
         self.index = Some(index);
+        self.message = match self.message.strip_prefix("the text ") {
+            Some(rest) => format!("text {index} {rest}"),
+            None => format!("text {index}: {}", self.message),
+        };
         self
     }
 

@@ -168,12 +168,18 @@ pub(crate) struct Order {
 /// What a text holds besides its bytes while it waits: the string, its tokens and counts, its part of the call.
 const TEXT_BYTES: usize = 512;
 
+/// What a call holds while it waits, in bytes, estimated: its texts, a fixed amount for each, and its instruction.
+pub(crate) fn held(texts: &[String], instruction: Option<&str>) -> usize {
+    let texts = texts.iter().map(|text| text.len() + TEXT_BYTES);
+    texts.chain(instruction.map(str::len)).fold(0, usize::saturating_add)
+}
+
 pub(crate) struct Job {
     pub(crate) id: u64,
     pub(crate) model: Arc<dyn Model>,
     pub(crate) statistics: Arc<Statistics>,
     pub(crate) order: Order,
-    /// What the call holds while it waits, estimated: its texts, and a fixed amount for each.
+    /// What the call holds while it waits: see [`held`].
     pub(crate) bytes: usize,
     submitted: Instant,
     settled: AtomicBool,
@@ -206,7 +212,7 @@ impl Job {
     ) -> Arc<Job> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let progress = Progress { missing: order.texts.len(), ..Progress::default() };
-        let bytes = order.texts.iter().map(|text| text.len() + TEXT_BYTES).sum();
+        let bytes = held(&order.texts, order.instruction.as_deref());
         let job = Arc::new(Job {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             model,

@@ -9,8 +9,9 @@
 //!
 //! Cancellation: who stops waiting is told so at once, and the load runs on, because its outcome is the service's, not
 //! the waiter's. Disposal: waiters fail, the value is let go. The first half of a load may take minutes (a download), so
-//! it is given a token that is cancelled when nobody can want its outcome any more: when the service is disposed of or
-//! dropped. The second half is short and finishes for nobody.
+//! it is given a token that is cancelled when the service is disposed of or dropped. After a drop nobody can ask any more;
+//! who waits still gets what the first half makes of the token, which is a cancellation if it ends early. The second half
+//! is short, and finishes and answers whatever happened to the service.
 //!
 //! A panic in a loader is that load's failure (`ModelInitialization`).
 
@@ -30,7 +31,7 @@ pub type Outcome<T> = Result<Arc<T>, Failure>;
 pub type Load<T> = Box<dyn FnOnce() -> Result<T, Failure> + Send>;
 
 /// The first half of a load: finds out what is to be loaded, and the key under which it can be shared. It may end early
-/// when its token is cancelled; its outcome is nobody's then.
+/// when its token is cancelled; only who waited before the service was dropped sees its outcome then.
 pub type Resolve<T> = Box<dyn FnOnce(&CancelToken) -> Result<(String, Load<T>), Failure> + Send>;
 
 /// One service's value: not loaded, loading, loaded, failed or disposed.
@@ -38,7 +39,8 @@ pub struct Lazy<T> {
     loads: Arc<Loads<T>>,
     slot: Mutex<Option<Slot<T>>>,
     disposed: CancelToken,
-    /// Cancelled when this is disposed of or dropped. Calls in flight listen to `disposed` only: they outlive a drop.
+    /// Cancelled when this is disposed of or dropped. Who waits and what runs listen to `disposed` only: after a drop the
+    /// waiters get the outcome of the load, and calls that have their value run on.
     abandoned: CancelToken,
 }
 
@@ -90,6 +92,11 @@ impl<T: Send + Sync + 'static> Lazy<T> {
         cancel.listen(&waiter);
         self.disposed.listen(&waiter);
         cell.when_set(move |outcome| waiter.finish(outcome.clone()));
+    }
+
+    /// Whether who asks now must wait: there is no outcome yet, and this was not disposed of.
+    pub(crate) fn is_pending(&self) -> bool {
+        lock(&self.slot).as_ref().is_some_and(|slot| slot.cell.get().is_none())
     }
 
     /// The outcome, if there is one and the value was not disposed of.

@@ -17,7 +17,7 @@
 //! - A panic in a loader, tokenizer or kernel is the failure of its own call; batch-mates are tried once more.
 //! - A cancelled call ends at once. Its texts leave the queue, and a micro-batch that nobody needs stops at its next
 //!   layer.
-//! - What waits is bounded: a call over the limit of its lane is refused at once. Queries go first, and leave bulk work a
+//! - What waits is bounded: a call over the limit of its lane, or of what waits for loads, is refused at once. Queries go first, and leave bulk work a
 //!   tenth of the computing.
 //! - A vector does not depend on its batch-mates, on priority or on the number of threads.
 //! - Nothing keeps the process from exiting, and nothing has to be shut down.
@@ -42,6 +42,7 @@ mod queue;
 pub mod statistics;
 pub mod threads;
 mod tokenise;
+mod waiting;
 
 pub use cancel::CancelToken;
 pub use cpu::{CpuFeatures, cpu_features};

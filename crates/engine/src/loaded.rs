@@ -2,6 +2,8 @@
 //!
 //! [`LazyModel`] is what one service (or one `TextEmbedding`) owns: a [`Lazy`] whose value is a [`LoadedModel`], and the
 //! service's counters. Two services whose requests resolve to the same files and options share one loaded model.
+//!
+//! The environment is read where a [`LazyModel`] is made, never by the thread that loads: see `environment.rs`.
 
 use std::fmt::Write as _;
 use std::ops::Deref;
@@ -21,14 +23,15 @@ use simile_pipeline::{
 use crate::cancel::{CancelToken, Listener};
 use crate::convert;
 use crate::engine::Engine;
-use crate::environment;
+use crate::environment::Settings;
 use crate::failure::Failure;
-use crate::job::{ChunkJob, CountJob, EmbedJob, EmbedOutput, TokenCounts};
+use crate::job::{ChunkJob, CountJob, EmbedJob, EmbedOutput, TokenCounts, held};
 use crate::lazy::{Lazy, Load, Loads, Outcome};
 use crate::model::Model;
 use crate::panics::THREAD_PREFIX;
 use crate::statistics::{Statistics, StatisticsSnapshot};
 use crate::threads;
+use crate::waiting::Waiting;
 
 /// What to load, and how.
 #[derive(Clone, Debug, Default)]
@@ -172,15 +175,20 @@ impl Model for LoadedModel {
     }
 }
 
+/// Who gets the result of a call.
+type Done<R> = Box<dyn FnOnce(Result<R, Failure>) + Send>;
+
 /// One service's model, loaded at its first use.
 pub struct LazyModel {
     lazy: Lazy<LoadedModel>,
+    /// A variable whose value is not allowed is the failure of the load, and of every call.
+    engine: Result<&'static Engine, Failure>,
     statistics: Arc<Statistics>,
     asked_for: String,
 }
 
 impl LazyModel {
-    /// A model that is not loaded yet. Reads nothing and starts nothing.
+    /// A model that is not loaded yet. Reads nothing but the environment's variables and starts nothing.
     pub fn new(request: LoadRequest) -> LazyModel {
         LazyModel::reporting(request, |_| {})
     }
@@ -191,25 +199,29 @@ impl LazyModel {
         let asked_for = request.model.id_or_folder.clone();
         let name = asked_for.clone();
         let threads = request.threads;
+        let settings = Settings::read();
+        let engine = settings.as_ref().map(Engine::of_process).map_err(Failure::clone);
         let resolve = move |abandoned: &CancelToken| {
-            resolve(request, abandoned, &mut report).map_err(|failure| failure.of_model(&name))
+            let files = settings.and_then(|settings| resolve(request, settings.isa, abandoned, &mut report));
+            files.map_err(|failure| failure.of_model(&name))
         };
         let lazy = Lazy::new(LOADS.get_or_init(Arc::default).clone(), Box::new(resolve));
-        if let Some(threads) = threads {
+        if let (Some(threads), Ok(engine)) = (threads, engine.clone()) {
             // Also when the model was loaded already, for somebody else.
             lazy.when_settled(move |outcome| {
                 if outcome.is_ok() {
-                    Engine::process().set_threads(threads);
+                    engine.set_threads(threads);
                 }
             });
         }
-        LazyModel { lazy, statistics: Arc::default(), asked_for }
+        LazyModel { lazy, engine, statistics: Arc::default(), asked_for }
     }
 
     /// Asks for the model, loading it if nobody did. `done` is called exactly once, as [`Lazy::load`] tells.
     ///
     /// Failures: `ModelInitialization`, `UnsupportedModel` or `InvalidInput` of the load, the same each time;
-    /// `ModelNotLoaded` after [`LazyModel::dispose`]; `TaskFailed` when cancelled.
+    /// `ModelNotLoaded` after [`LazyModel::dispose`]; `TaskFailed` when cancelled. Dropping this stops a download too: who
+    /// waits for it then fails as cancelled. Calls whose model is loaded are not touched by a drop.
     pub fn load(&self, cancel: &CancelToken, done: impl FnOnce(Outcome<LoadedModel>) + Send + 'static) {
         self.lazy.load(cancel, done);
     }
@@ -220,54 +232,76 @@ impl LazyModel {
     }
 
     /// Embeds texts on the engine of the process, loading the model first if need be. `done`: see [`Engine::embed`].
-    /// The call also ends when the model is disposed of.
+    /// The call also ends when the model is disposed of. `Overloaded` also when it would wait for the load and too much
+    /// does already.
     pub fn embed(
         &self,
         job: EmbedJob,
         cancel: &CancelToken,
         done: impl FnOnce(Result<EmbedOutput, Failure>) + Send + 'static,
     ) {
-        let (statistics, cancels) = (self.statistics.clone(), [cancel.clone(), self.lazy.disposal().clone()]);
-        let name = self.asked_for.clone();
-        self.load(cancel, move |outcome| match outcome {
-            Err(failure) => done(Err(failure.of_model(&name))),
-            Ok(model) => Engine::process().embed(model, statistics, job, &cancels, move |result| {
-                done(result.map_err(|failure| failure.of_model(&name)));
-            }),
+        let bytes = held(&job.texts, job.instruction.as_deref());
+        self.call(bytes, cancel, done, |engine, model, statistics, cancels, done| {
+            engine.embed(model, statistics, job, cancels, done);
         });
     }
 
-    /// Counts tokens, loading the model first if need be. `done`: see [`Engine::count`].
+    /// Counts tokens, as [`LazyModel::embed`] embeds. `done`: see [`Engine::count`].
     pub fn count(
         &self,
         job: CountJob,
         cancel: &CancelToken,
         done: impl FnOnce(Result<TokenCounts, Failure>) + Send + 'static,
     ) {
-        let (statistics, cancels) = (self.statistics.clone(), [cancel.clone(), self.lazy.disposal().clone()]);
-        let name = self.asked_for.clone();
-        self.load(cancel, move |outcome| match outcome {
-            Err(failure) => done(Err(failure.of_model(&name))),
-            Ok(model) => Engine::process().count(model, statistics, job, &cancels, move |result| {
-                done(result.map_err(|failure| failure.of_model(&name)));
-            }),
+        let bytes = held(&job.texts, job.instruction.as_deref());
+        self.call(bytes, cancel, done, |engine, model, statistics, cancels, done| {
+            engine.count(model, statistics, job, cancels, done);
         });
     }
 
-    /// Cuts a text into chunks, loading the model first if need be. `done`: see [`Engine::chunk`].
+    /// Cuts a text into chunks, as [`LazyModel::embed`] embeds. `done`: see [`Engine::chunk`].
     pub fn chunk(
         &self,
         job: ChunkJob,
         cancel: &CancelToken,
         done: impl FnOnce(Result<Vec<Chunk>, Failure>) + Send + 'static,
     ) {
-        let (statistics, cancels) = (self.statistics.clone(), [cancel.clone(), self.lazy.disposal().clone()]);
+        let bytes = held(std::slice::from_ref(&job.text), job.instruction.as_deref());
+        self.call(bytes, cancel, done, |engine, model, statistics, cancels, done| {
+            engine.chunk(model, statistics, job, cancels, done);
+        });
+    }
+
+    /// Gives a call that holds `bytes` to the engine when the model is there. Its failures name the model.
+    fn call<R: 'static>(
+        &self,
+        bytes: usize,
+        cancel: &CancelToken,
+        done: impl FnOnce(Result<R, Failure>) + Send + 'static,
+        submit: impl FnOnce(&Engine, Arc<LoadedModel>, Arc<Statistics>, &[CancelToken], Done<R>) + Send + 'static,
+    ) {
+        static WAITING: Waiting = Waiting::new();
         let name = self.asked_for.clone();
-        self.load(cancel, move |outcome| match outcome {
-            Err(failure) => done(Err(failure.of_model(&name))),
-            Ok(model) => Engine::process().chunk(model, statistics, job, &cancels, move |result| {
-                done(result.map_err(|failure| failure.of_model(&name)));
-            }),
+        let done = move |result: Result<R, Failure>| done(result.map_err(|failure| failure.of_model(&name)));
+        let engine = match &self.engine {
+            Ok(engine) => *engine,
+            Err(failure) => return done(Err(failure.clone())),
+        };
+        let place = if self.lazy.is_pending() { WAITING.enter(bytes, engine.limit()).map(Some) } else { Ok(None) };
+        let place = match place {
+            Ok(place) => place,
+            Err(failure) => {
+                self.statistics.settled(Some(failure.kind));
+                return done(Err(failure));
+            }
+        };
+        let (statistics, cancels) = (self.statistics.clone(), [cancel.clone(), self.lazy.disposal().clone()]);
+        self.load(cancel, move |outcome| {
+            drop(place);
+            match outcome {
+                Ok(model) => submit(engine, model, statistics, &cancels, Box::new(done)),
+                Err(failure) => done(Err(failure)),
+            }
         });
     }
 
@@ -308,14 +342,11 @@ impl Listener for StopDownload {
 /// Checks the options and finds the files, downloading them if need be: the first half of a load.
 fn resolve(
     request: LoadRequest,
+    isa: Isa,
     abandoned: &CancelToken,
     report: &mut dyn FnMut(Progress),
 ) -> Result<(String, Load<LoadedModel>), Failure> {
     request.threads.map(threads::check).transpose()?;
-    // Read here although the engine reads it too, so that a malformed value is an error and not ignored.
-    threads::from_environment()?;
-    environment::queue_limit()?;
-    let isa = Isa::from_env().map_err(convert::isa)?;
     let download = Arc::new(StopDownload(Stop::default()));
     abandoned.listen(&download);
     let files = simile_hub::obtain(&request.model, &request.hub, &download.0, report).map_err(convert::hub)?;

@@ -29,14 +29,16 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::failure::{ErrorKind, Failure};
+use crate::failure::Failure;
 use crate::job::{Job, Kind, Priority};
+use crate::tokenise;
 
 /// The most texts of one call that are tokenised before the first of them is computed: bounds the memory of huge calls,
 /// and sorting by length within so many loses nothing measurable to sorting all.
 pub(crate) const WINDOW: usize = 4096;
 
-/// The same in bytes of text, save for a text that is longer: 0.4 s of tokenising for one thread.
+/// The same in bytes of text, save for a text that is longer, which is a window of its own: 0.4 s of tokenising for one
+/// thread.
 pub(crate) const WINDOW_BYTES: usize = 1 << 20;
 
 /// Interactive work for each unit of bulk work while bulk waits: bulk gets a tenth.
@@ -47,6 +49,9 @@ const LOOKAHEAD: usize = 256;
 
 /// Work of tokenising a byte, in floating-point operations that take as long: 0.4 us at 150 GFLOP/s.
 const BYTE_WORK: u64 = 60_000;
+
+/// What a text counts for besides its bytes, as so many more: an empty one is handed over and gets its tokens too.
+const TEXT_BYTES: u64 = 32;
 
 /// One text of a call, ready to compute.
 #[derive(Debug)]
@@ -108,8 +113,12 @@ impl Entry {
     /// Hands out the next texts, and what that costs.
     fn tokenise(&mut self) -> (Step, u64) {
         self.busy = true;
-        let bytes = self.job.bytes.min(WINDOW_BYTES) as u64;
-        (Step::Tokenise(self.job.clone()), bytes * BYTE_WORK)
+        let window = tokenise::window(&self.job.order.texts, self.job.cursor());
+        let texts = self.job.order.texts[window].iter();
+        let bytes = texts.fold(0_u64, |bytes, text| bytes.saturating_add(text.len() as u64 + TEXT_BYTES));
+        // To be cut, a text is tokenised as a whole and then in its chunks.
+        let passes = if matches!(self.job.order.kind, Kind::Chunk(_)) { 2 } else { 1 };
+        (Step::Tokenise(self.job.clone()), bytes.saturating_mul(passes * BYTE_WORK))
     }
 
     /// How many of the planned pieces still fit. A piece larger than the budget runs alone.
@@ -401,11 +410,7 @@ fn overloaded(priority: Priority, bytes: usize, limit: usize) -> Failure {
         Priority::Interactive => "interactive",
         Priority::Bulk => "bulk",
     };
-    let message = format!(
-        "too many {lane} calls wait: with this one they would hold {bytes} bytes, and {limit} are allowed; wait for results \
-         before sending more, use embedStream, or send fewer at once (SIMILE_QUEUE_MB sets the limit)"
-    );
-    Failure::new(ErrorKind::Overloaded, message).measured(limit as f64, bytes as f64, "bytes")
+    Failure::overloaded(&format!("too many {lane} calls wait"), bytes, limit)
 }
 
 #[cfg(test)]

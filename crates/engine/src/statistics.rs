@@ -1,7 +1,7 @@
 //! Counters of one model as one service uses it, for bug reports and for tuning.
 //!
-//! Contract: counters only grow, save for what waits now, and reading them disturbs nobody. They are independent atomics: a reading taken while a
-//! call runs may show its texts and not yet its time.
+//! Contract: counters only grow, save for what waits now, and reading them disturbs nobody. They are independent atomics:
+//! a reading taken while a call runs may show its texts and not yet its time.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;

@@ -26,7 +26,7 @@ pub fn available() -> usize {
 ///
 /// # Errors
 /// [`ErrorKind::InvalidInput`] when the variable is neither blank nor a whole number from 1 to [`MAX_THREADS`].
-pub fn from_environment() -> Result<Option<usize>, Failure> {
+pub(crate) fn from_environment() -> Result<Option<usize>, Failure> {
     environment::whole_number(THREADS_VARIABLE, MAX_THREADS, "the number of processors that this process may use")
 }
 

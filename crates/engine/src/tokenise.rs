@@ -48,15 +48,17 @@ pub(crate) fn next_slice(
                 let (order, model) = (&job.order, &job.model);
                 model.count_tokens(order.role, order.instruction.as_deref(), &order.texts[index], &go_on)
             };
-            each(range, pool, pause, &|index| guarded(index, || one(index)))?.map(|counts| {
-                job.add_counts(started, counts.into_iter());
-                Slice { pieces: Vec::new(), more }
-            })
+            each(range, pool, pause, &|index| guarded(|| one(index)).map_err(|failure| failure.at(index)))?.map(
+                |counts| {
+                    job.add_counts(started, counts.into_iter());
+                    Slice { pieces: Vec::new(), more }
+                },
+            )
         }
         Kind::Chunk(request) => {
             let (order, model) = (&job.order, &job.model);
             let cut = || model.chunk(order.role, order.instruction.as_deref(), &order.texts[0], request, &go_on);
-            guarded(0, cut).map_err(|failure| Failure { index: None, ..failure })?.map(|chunks| {
+            guarded(cut)?.map(|chunks| {
                 job.set_chunks(started, chunks);
                 Slice { pieces: Vec::new(), more: false }
             })
@@ -66,7 +68,9 @@ pub(crate) fn next_slice(
                 let (order, model) = (&job.order, &job.model);
                 model.tokenize(order.role, order.instruction.as_deref(), &order.texts[index], &go_on)
             };
-            match each(range.clone(), pool, pause, &|index| guarded(index, || one(index)))? {
+            match each(range.clone(), pool, pause, &|index| {
+                guarded(|| one(index)).map_err(|failure| failure.at(index))
+            })? {
                 None => None,
                 Some(tokens) => {
                     job.add_counts(started, tokens.iter().map(|tokens| (tokens.total, tokens.ids.len())));
@@ -82,7 +86,7 @@ pub(crate) fn next_slice(
 }
 
 /// The next texts from `start` on: at least one, and otherwise so many that they keep within both limits.
-fn window(texts: &[String], start: usize) -> Range<usize> {
+pub(crate) fn window(texts: &[String], start: usize) -> Range<usize> {
     let mut bytes = 0;
     let fits = |text: &&String| {
         let first = bytes == 0;
@@ -93,13 +97,10 @@ fn window(texts: &[String], start: usize) -> Range<usize> {
 }
 
 /// One text; a panic is a failure of that text. `None` when it was given up.
-fn guarded<T>(
-    index: usize,
-    work: impl FnOnce() -> Result<Option<T>, simile_pipeline::PipelineError>,
-) -> Result<Option<T>, Failure> {
+fn guarded<T>(work: impl FnOnce() -> Result<Option<T>, simile_pipeline::PipelineError>) -> Result<Option<T>, Failure> {
     match panics::catch(work) {
-        Ok(result) => result.map_err(|error| convert::pipeline(error).at(index)),
-        Err(panic) => Err(panics::failure("the tokenizer", &panic).at(index)),
+        Ok(result) => result.map_err(convert::pipeline),
+        Err(panic) => Err(panics::failure("the tokenizer", &panic)),
     }
 }
 

@@ -333,6 +333,7 @@ fn a_text_that_is_too_long_is_named() {
         let texts = ["a", "b", "long text", "c", "long as well"];
         let failure = submit(&engine, &FakeModel::new(), bulk(&texts)).recv().unwrap().unwrap_err();
         assert_eq!((failure.kind, failure.index), (ErrorKind::TextTooLong, Some(2)));
+        assert!(failure.message.starts_with("text 2 has 9 tokens"), "{failure}");
         assert_eq!((failure.limit, failure.actual, failure.unit), (Some(8.0), Some(9.0), Some("tokens")));
     }
 }
@@ -427,6 +428,7 @@ fn a_text_is_cut_by_the_engine_and_its_failures_are_its_own() {
     assert_eq!(chunks.iter().map(|chunk| (chunk.start, chunk.end)).collect::<Vec<_>>(), [(0, 1), (1, 2), (2, 3)]);
     let failure = cut("panic-tokenizer", &CancelToken::new()).recv().unwrap().unwrap_err();
     assert_eq!((failure.kind, failure.index), (ErrorKind::TaskFailed, None));
+    assert!(!failure.message.contains("text 0"), "there is only one: {failure}");
     let cancelled = CancelToken::new();
     cancelled.cancel();
     assert_eq!(cut("abc", &cancelled).recv().unwrap().unwrap_err(), Failure::cancelled());

@@ -108,7 +108,8 @@ fn a_folder_whose_module_changed_is_another_model() {
 
 #[test]
 fn a_load_sets_the_size_of_the_pool_when_it_succeeds() {
-    let size = || Engine::process().threads();
+    let engine = Engine::process().unwrap();
+    let size = || engine.threads();
     let before = size();
     let other = before + 1;
     let asking = |folder: &Path| LazyModel::new(LoadRequest { threads: Some(other), ..request(folder) });
@@ -124,7 +125,7 @@ fn a_load_sets_the_size_of_the_pool_when_it_succeeds() {
     assert_eq!(size(), before, "a load that names no count");
     load(&asking(&folder)).unwrap();
     assert_eq!(size(), other);
-    Engine::process().set_threads(before);
+    engine.set_threads(before);
 }
 
 #[test]

@@ -25,7 +25,7 @@ pub struct NativeModel {
 
 #[napi]
 impl NativeModel {
-    /// Reads nothing but the environment it is given and starts nothing. `wake` is called when a download has something
+    /// Reads nothing but the environment and starts nothing. `wake` is called when a download has something
     /// to report; it keeps no process alive.
     #[napi(constructor, catch_unwind)]
     pub fn new(request: NativeLoadRequest, wake: Option<Function<'_, (), ()>>) -> Result<Self> {

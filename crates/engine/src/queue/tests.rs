@@ -4,7 +4,7 @@ use std::time::Duration;
 use simile_pipeline::Role;
 
 use super::*;
-use crate::failure::Failure;
+use crate::failure::{ErrorKind, Failure};
 use crate::job::{MaxWait, Order};
 use crate::model::Model;
 use crate::model::fake::Named;
@@ -293,6 +293,31 @@ fn interactive_work_without_bulk_work_is_not_held_against_it() {
 }
 
 #[test]
+fn a_window_is_booked_with_all_that_it_holds() {
+    let model: Arc<dyn Model> = Arc::new(Named::default());
+    let chunk = Kind::Chunk(Default::default());
+    let (embed, long) = (Kind::Embed { dimensions: 8 }, 3 * WINDOW_BYTES);
+    // (what is asked, lengths of the texts, bytes that are read)
+    let cases = [
+        ("a short text", embed, vec![100], 100),
+        ("a text over the window", embed, vec![long, 7], long),
+        ("a text to be cut is read twice", chunk, vec![long], 2 * long),
+        ("the texts of one window", Kind::Count, vec![WINDOW_BYTES / 2; 5], WINDOW_BYTES),
+    ];
+    for (what, kind, lengths, read) in cases {
+        let mut queue = queue();
+        let texts: Vec<String> = lengths.into_iter().map(|length| "x".repeat(length)).collect();
+        let handed = tokenise::window(&texts, 0).len() as u64;
+        let passes = if kind == chunk { 2 } else { 1 };
+        queue.push(new_job(Order { texts, kind, ..order(Priority::Interactive) }, &model)).unwrap();
+        queue.push(job(&model, Priority::Bulk, 1)).unwrap();
+        assert!(matches!(queue.next(|_| BUDGET), Some(Step::Tokenise(_))), "{what}");
+        let booked = (read as u64 + passes * handed * TEXT_BYTES) * BYTE_WORK;
+        assert_eq!(queue.balance, -(booked as i64), "{what}");
+    }
+}
+
+#[test]
 fn counting_queries_without_end_does_not_starve_bulk() {
     let model: Arc<dyn Model> = Arc::new(Named::default());
     let mut queue = queue();
@@ -311,6 +336,8 @@ fn a_lane_that_is_full_refuses_and_the_other_does_not() {
     let model: Arc<dyn Model> = Arc::new(Named::default());
     let size = job(&model, Priority::Bulk, 1).bytes;
     assert!(size >= TEXTS, "a text without bytes costs something too");
+    let instruction = Some("x".repeat(1000));
+    assert_eq!(new_job(Order { instruction, ..order(Priority::Bulk) }, &model).bytes, size + 1000, "once for the call");
     let mut queue = Queue::new(2 * size);
     let jobs: Vec<_> = (0..4).map(|_| job(&model, Priority::Bulk, 1)).collect();
     queue.push(jobs[0].clone()).unwrap();
