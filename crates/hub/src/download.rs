@@ -8,6 +8,8 @@
 use std::io::Read;
 use std::path::Path;
 
+use ureq::ResponseExt;
+
 use crate::HubError;
 use crate::cache::{CachedModel, DEFAULT_REVISION, is_commit};
 use crate::http::{Http, not_a_hub, segment};
@@ -91,9 +93,10 @@ impl Asked<'_> {
         let mut retries = Retries::new(patience, stop);
         let attempt = || -> Result<Vec<u8>, Fault> {
             let response = http.get(&url, 0)?;
+            let source = response.get_uri().clone();
             let mut body = Vec::new();
             let read = response.into_body().into_reader().take(MAX_LISTING + 1).read_to_end(&mut body);
-            read.map_err(|error| http.broken(error, shown))?;
+            read.map_err(|error| http.broken(error, &source))?;
             if body.len() as u64 > MAX_LISTING {
                 return Err(not_a_hub(shown, "its answer is larger than any listing").into());
             }

@@ -1,8 +1,9 @@
 //! Requests to the hub: who is asked, with which token, through which proxy, and what a failure is.
 //!
-//! Contract: [`Http::get`] makes one request and follows its redirects. The token goes to the endpoint's own scheme, host and port and to nobody else, redirects included; a redirect
-//! from https to http is refused. No request has a total time-out, since a slow download that goes on is a good one: what
-//! ends is a connection that is not made in time, and one that is silent for too long.
+//! Contract: [`Http::get`] makes one request and follows its redirects. The token goes to the endpoint's own scheme, host
+//! and port and to nobody else, redirects included; a redirect from https to http is refused. No request has a total
+//! time-out, since a slow download that goes on is a good one: what ends is a connection that is not made in time, and one
+//! that is silent for too long.
 //!
 //! `ureq` does the transfer: blocking, so it needs no runtime, and its connections can be shut down from another thread.
 
@@ -105,9 +106,10 @@ impl<'a> Http<'a> {
         Err(HubError::Redirect { url: url.to_owned(), problem: format!("more than {MAX_REDIRECTS} times") }.into())
     }
 
-    /// What a read of an answer's body ran into.
-    pub(crate) fn broken(&self, error: std::io::Error, url: &str) -> Fault {
-        self.failed(ureq::Error::from(error), url, &self.origin)
+    /// What a read of the body of an answer from `source` ran into.
+    pub(crate) fn broken(&self, error: std::io::Error, source: &Uri) -> Fault {
+        let target = origin(source).unwrap_or_else(|| self.origin.clone());
+        self.failed(ureq::Error::from(error), &shown(source), &target)
     }
 
     /// The agent for a place, with its proxy.
