@@ -29,25 +29,27 @@ pub(crate) struct Partial {
 impl Partial {
     /// Takes what is at `home`, or begins a new file. Its folder must be there.
     pub(crate) fn open(home: &Path) -> io::Result<Partial> {
-        let partial = |file, path: &Path| Partial { file, path: path.to_owned(), home: home.to_owned(), gone: false };
-        let mut lockable = true;
         for _ in 0..TRIES {
             let file = open(home)?;
             match file.try_lock() {
-                Ok(()) if is_at(&file, home) => return Ok(partial(file, home)),
-                Ok(()) => {}
-                Err(error) => {
-                    lockable = matches!(error, TryLockError::WouldBlock);
-                    break;
+                Ok(()) if is_at(&file, home) => {
+                    return Ok(Partial { file, path: home.to_owned(), home: home.to_owned(), gone: false });
                 }
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => break,
+                Err(TryLockError::Error(_)) => return Partial::own(home, true),
             }
         }
-        let (mut file, own) = temporary(home)?.keep().map_err(|error| error.error)?;
-        // Nobody else has what is at a name that nobody else knows.
-        if !lockable && fs::rename(home, &own).is_ok() {
-            file = open(&own)?;
+        Partial::own(home, false)
+    }
+
+    /// One at a name that nobody else knows, and so nobody else has: a new one, or, to `claim` it, what is at `home`.
+    fn own(home: &Path, claim: bool) -> io::Result<Partial> {
+        let (mut file, path) = temporary(home)?.keep().map_err(|error| error.error)?;
+        if claim && fs::rename(home, &path).is_ok() {
+            file = open(&path)?;
         }
-        Ok(partial(file, &own))
+        Ok(Partial { file, path, home: home.to_owned(), gone: false })
     }
 
     /// Makes it the blob, cut to `size`, which is what was checked. A blob keeps its name for ever, so the content is on
@@ -145,6 +147,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(unix)]
     fn what_is_not_at_its_path_any_more_becomes_no_blob() {
         type Act = fn(&Path);
         let cases: [(&str, Act); 2] = [
@@ -160,10 +163,25 @@ mod tests {
             let mut partial = Partial::open(&home).unwrap();
             partial.file.write_all(b"right").unwrap();
             act(&home);
-            // Elsewhere a file that is open cannot be deleted, or is told by its size.
             assert!(!partial.finish(5, &blob).unwrap(), "{what}");
             assert!(!blob.exists(), "{what}");
         }
+    }
+
+    #[test]
+    fn without_locks_one_is_claimed_by_its_name_and_given_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let (home, blob) = (dir.path().join("e.incomplete"), dir.path().join("e"));
+        fs::write(&home, "begun").unwrap();
+        let first = Partial::own(&home, true).unwrap();
+        let second = Partial::own(&home, true).unwrap();
+        let lengths = [&first, &second].map(|partial| partial.file.metadata().unwrap().len());
+        assert_eq!(lengths, [5, 0]);
+        drop((first, second));
+        assert_eq!(names(dir.path()), ["e.incomplete"]);
+        assert_eq!(fs::read_to_string(&home).unwrap(), "begun");
+        assert!(Partial::own(&home, true).unwrap().finish(5, &blob).unwrap());
+        assert_eq!(names(dir.path()), ["e"]);
     }
 
     #[test]

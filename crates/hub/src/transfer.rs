@@ -126,13 +126,11 @@ impl Transfer<'_> {
 
         if sink.length < file.size {
             let mut response = self.http.get(url, sink.length)?;
-            if sink.length > 0 && !continues(&response, sink.length, file.size) {
-                if response.status() == StatusCode::PARTIAL_CONTENT {
-                    // Of no use to anybody.
-                    return Err(wrong(url, "it is another part than was asked for"));
-                }
+            if response.status() != StatusCode::PARTIAL_CONTENT {
                 sink = Sink::new(file);
                 came.resumed = false;
+            } else if !continues(&response, sink.length, file.size) {
+                return Err(wrong(url, "it is another part than was asked for"));
             }
             if let Some(problem) = other_content(&mut response, sink.length, file.size) {
                 return Err(wrong(url, &problem));
@@ -210,14 +208,13 @@ fn wrong(url: &str, problem: &str) -> Fault {
 const POINTER: &str =
     "it is a git-lfs pointer and not the file itself: whoever runs this hub must fetch its large files";
 
-/// Whether an answer is the rest of the file from `from` on.
+/// Whether an answer with a part is the rest of the file from `from` on.
 fn continues(response: &ureq::http::Response<ureq::Body>, from: u64, size: u64) -> bool {
     let range = response.headers().get(header::CONTENT_RANGE).and_then(|value| value.to_str().ok());
-    response.status() == StatusCode::PARTIAL_CONTENT
-        && range.is_some_and(|range| {
-            let end = format!("/{size}");
-            range.starts_with(&format!("bytes {from}-")) && (range.ends_with(&end) || range.ends_with("/*"))
-        })
+    range.is_some_and(|range| {
+        let end = format!("/{size}");
+        range.starts_with(&format!("bytes {from}-")) && (range.ends_with(&end) || range.ends_with("/*"))
+    })
 }
 
 /// What shows, before any of it is kept, that an answer is not the content from `from` on.
