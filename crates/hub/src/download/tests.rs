@@ -3,9 +3,9 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -259,9 +259,10 @@ fn who_waited_for_a_lock_uses_what_the_other_one_brought() {
 }
 
 /// A hub that stops within the weights, tells that it does, and goes on when it is told to.
-fn pausing_hub() -> (Hub, Receiver<()>, Sender<()>) {
+#[cfg(unix)]
+fn pausing_hub() -> (Hub, std::sync::mpsc::Receiver<()>, std::sync::mpsc::Sender<()>) {
     let ((paused, pauses), (go_on, goes_on)) = (channel(), channel());
-    let goes_on = Mutex::new(goes_on);
+    let goes_on = std::sync::Mutex::new(goes_on);
     let first = AtomicUsize::new(0);
     let hub = hub(Box::new(move |stream| {
         if first.fetch_add(1, Ordering::SeqCst) > 0 {
@@ -276,6 +277,7 @@ fn pausing_hub() -> (Hub, Receiver<()>, Sender<()>) {
     (hub, pauses, go_on)
 }
 
+#[cfg(unix)]
 fn wait_for_partial(cache: &Path) {
     let partial = blobs(cache).join(format!("{}.incomplete", git_id(WEIGHTS)));
     while fs::metadata(&partial).map_or(0, |data| data.len()) < 9 {
@@ -283,6 +285,7 @@ fn wait_for_partial(cache: &Path) {
     }
 }
 
+#[cfg(unix)]
 fn unfinished(cache: &Path) -> Vec<String> {
     let names = fs::read_dir(blobs(cache)).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     names.filter(|name| name.contains("incomplete")).collect()
