@@ -6,9 +6,10 @@ import { join } from 'node:path'
 import test from 'ava'
 import { type DownloadProgress, NativeEmbeddingService, TextEmbedding } from 'simile'
 import { runModule } from './helpers/child.ts'
-import { MODEL_FILES, partialOf, place, root, snapshot, weights } from './helpers/download.ts'
-import { COMMIT, cutAfter, etag, ID, refuse, WEIGHTS } from './helpers/hub.ts'
+import { MODEL_FILES, partialOf, partialWeights, place, received, root, snapshot, weights } from './helpers/download.ts'
+import { type Asked, COMMIT, cutAfter, etag, ID, refuse, WEIGHTS } from './helpers/hub.ts'
 import { tiny } from './helpers/models.ts'
+import { readTensors } from './helpers/safetensors.ts'
 import { bytes } from './helpers/vectors.ts'
 
 test('an id that is not here is downloaded: its files, no others, in the layout of the shared cache', async (t) => {
@@ -148,68 +149,168 @@ test('a connection that is cut is resumed where it was', async (t) => {
   t.deepEqual(partialOf(cacheDir), [])
 })
 
-test('what another try left is used, whatever it is', async (t) => {
+test('what another try left is used, and if it was wrong the load starts afresh', async (t) => {
   const good = (await place(t)).hub.files.get(WEIGHTS) as Buffer
-  const cases: [string, Buffer, string | undefined, boolean][] = [
-    ['the beginning', good.subarray(0, 70_000), 'bytes=70000-', true],
-    ['all of it', good, 'none', true],
-    ['more than all of it', Buffer.concat([good, good]), undefined, true],
-    ['another content', Buffer.alloc(70_000, 'x'), 'bytes=70000-', false],
+  const cases: [string, Buffer, (string | undefined)[]][] = [
+    ['the beginning', good.subarray(0, 70_000), ['bytes=70000-']],
+    ['all of it', good, []],
+    ['more than all of it', Buffer.concat([good, good]), [undefined]],
+    ['another content', Buffer.alloc(70_000, 'x'), ['bytes=70000-', undefined]],
+    ['another content, as long', Buffer.alloc(good.length, 'x'), [undefined]],
   ]
-  for (const [what, content, range, works] of cases) {
-    const { hub, options, cacheDir } = await place(
+  for (const [what, content, ranges] of cases) {
+    const here = await place(
       t,
       weights((asked) => refuse(asked.response, 404), 1),
     )
+    const { hub, options, cacheDir } = here
     await t.throwsAsync(TextEmbedding.load(ID, options))
-    writeFileSync(join(root(cacheDir), 'blobs', `${etag(WEIGHTS, good)}.incomplete`), content)
+    writeFileSync(partialWeights(here), content)
     hub.seen.length = 0
-    if (works) await TextEmbedding.load(ID, options)
-    else {
-      const error = await t.throwsAsync(TextEmbedding.load(ID, options), { code: 'ModelInitialization' }, what)
-      t.regex(error?.message ?? '', /hash/, what)
-      t.deepEqual(partialOf(cacheDir), [], 'the next try starts afresh')
-      await TextEmbedding.load(ID, options)
-    }
+    await TextEmbedding.load(ID, options)
     const asked = hub.seen.filter(({ path }) => path.endsWith(WEIGHTS))
-    t.is(asked.length > 0 ? asked[0]?.range : 'none', range, what)
+    t.deepEqual(
+      asked.map(({ range }) => range),
+      ranges,
+      what,
+    )
     t.true(readFileSync(join(snapshot(cacheDir), WEIGHTS)).equals(good), what)
+    t.deepEqual(partialOf(cacheDir), [], what)
   }
 })
 
-test('abort stops a download at once and keeps what came; the next load goes on from there', async (t) => {
-  let begun = () => {}
-  const beginning = new Promise<void>((resolve) => {
-    begun = resolve
-  })
-  let closed: Promise<unknown> = Promise.resolve()
-  const { hub, options, cacheDir } = await place(
+test('a hub whose content is wrong is blamed after one fresh start', async (t) => {
+  const here = await place(
     t,
-    weights(({ request, response, body }) => {
-      closed = once(request.socket, 'close')
-      response.writeHead(200, { 'Content-Length': body.length })
-      // The rest never comes.
-      response.write(body.subarray(0, 60_000), begun)
-    }, 1),
+    weights(({ response, body }) => response.end(Buffer.alloc(body.length, 'y'))),
   )
-  const controller = new AbortController()
+  const { hub, options, cacheDir } = here
+  await t.throwsAsync(TextEmbedding.load(ID, options), { message: /hash/ })
+  writeFileSync(partialWeights(here), Buffer.alloc(hub.files.get(WEIGHTS)?.length ?? 0, 'x'))
+  hub.seen.length = 0
+  await t.throwsAsync(TextEmbedding.load(ID, options), { code: 'ModelInitialization', message: /hash/ })
+  t.is(hub.fetched.length, 1)
+  t.deepEqual(partialOf(cacheDir), [])
+})
+
+test('an answer that is something else does not spoil what was received', async (t) => {
+  const PAGE = '<html><title>Airport WLAN</title></html>'
+  const cases: [string, (asked: Asked) => unknown, RegExp][] = [
+    ['a web page', ({ response }) => response.end(PAGE), /web page.*Airport/s],
+    [
+      'a web page of unknown length',
+      ({ response }) => {
+        response.writeHead(200, { 'Content-Type': 'text/html; charset=utf-8' })
+        response.write(PAGE)
+        response.end()
+      },
+      /web page.*Airport/s,
+    ],
+    [
+      'another part',
+      ({ response, body }) => {
+        response.writeHead(206, { 'Content-Range': `bytes 10-${body.length - 1}/${body.length}` })
+        response.end(body.subarray(10))
+      },
+      /another part/,
+    ],
+    [
+      'a compressed answer',
+      ({ response }) => response.writeHead(200, { 'Content-Encoding': 'gzip' }).end(Buffer.alloc(30)),
+      /encoded \(gzip\)/,
+    ],
+  ]
+  for (const [what, act, message] of cases) {
+    const here = await place(t, weights(act, 2))
+    const { hub, options } = here
+    await t.throwsAsync(TextEmbedding.load(ID, options), { code: 'ModelInitialization' }, what)
+    const good = hub.files.get(WEIGHTS) as Buffer
+    writeFileSync(partialWeights(here), good.subarray(0, 70_000))
+    await t.throwsAsync(TextEmbedding.load(ID, options), { code: 'ModelInitialization', message }, what)
+    t.true(readFileSync(partialWeights(here)).equals(good.subarray(0, 70_000)), what)
+    await TextEmbedding.load(ID, options)
+    t.is(hub.seen.at(-1)?.range, 'bytes=70000-', what)
+  }
+})
+
+test('weights in several files: those that the index names, whatever their names are', async (t) => {
+  const { hub, options } = await place(t)
+  const local = tiny('tiny-bert-cls')
+  const SHARD = 'weights_1.safetensors'
+  const weight_map = Object.fromEntries([...readTensors(join(local, WEIGHTS)).keys()].map((name) => [name, SHARD]))
+  hub.files.set(SHARD, hub.files.get(WEIGHTS) as Buffer)
+  hub.files.set('model-00001-of-00001.safetensors', Buffer.from('not named by the index'))
+  hub.files.set('model.safetensors.index.json', Buffer.from(JSON.stringify({ weight_map })))
+  hub.files.delete(WEIGHTS)
   const events: DownloadProgress[] = []
-  const pending = TextEmbedding.load(ID, {
-    ...options,
-    signal: controller.signal,
-    onProgress: (event) => {
-      events.push(event)
-    },
+  const model = await TextEmbedding.load(ID, { ...options, onProgress: (event) => events.push(event) })
+  t.is(
+    bytes((await model.embed(['a text']))[0] as Float32Array),
+    bytes((await (await TextEmbedding.load(local)).embed(['a text']))[0] as Float32Array),
+  )
+  const wanted = [...MODEL_FILES.filter((name) => name !== WEIGHTS), SHARD, 'model.safetensors.index.json']
+  t.deepEqual(hub.fetched.sort(), wanted.sort())
+  t.is(events[0]?.loaded, 0)
+  t.is(events.at(-1)?.loaded, events.at(-1)?.total)
+})
+
+/** A fault of the first answer with the weights: so many bytes, then nothing more. `closed` when its asker is gone. */
+function stuckAfter(bytes: number) {
+  let tell = () => {}
+  const closed = new Promise<void>((resolve) => {
+    tell = resolve
   })
-  await beginning
+  const fault = weights(({ request, response, body }) => {
+    request.socket.once('close', tell)
+    response.writeHead(200, { 'Content-Length': body.length })
+    response.write(body.subarray(0, bytes))
+  }, 1)
+  return { fault, closed }
+}
+
+test('abort stops a download at once and keeps what came; the next load goes on from there', async (t) => {
+  const { fault, closed } = stuckAfter(60_000)
+  const here = await place(t, fault)
+  const { hub, options, cacheDir } = here
+  const controller = new AbortController()
+  const pending = TextEmbedding.load(ID, { ...options, signal: controller.signal })
+  await received(here, 60_000)
   controller.abort(new Error('enough'))
   await t.throwsAsync(pending, { message: 'enough' })
   await closed
   t.is(partialOf(cacheDir).length, 1)
   t.false(existsSync(join(root(cacheDir), 'refs')))
   await TextEmbedding.load(ID, options)
-  const kept = hub.seen.filter(({ path }) => path.endsWith(WEIGHTS)).at(-1)?.range
-  t.true(kept === undefined || /^bytes=\d+-$/.test(kept))
+  t.is(hub.seen.at(-1)?.range, 'bytes=60000-')
+})
+
+test('two services want one model and the one that transfers gives up: the other goes on from there', async (t) => {
+  const { fault, closed } = stuckAfter(60_000)
+  const here = await place(t, fault)
+  const { hub, options } = here
+  const first = new NativeEmbeddingService({ ...options, model: ID })
+  const controller = new AbortController()
+  const given = first.ensureLoaded({ signal: controller.signal })
+  await received(here, 60_000)
+  let tell = () => {}
+  const waiting = new Promise<void>((resolve) => {
+    tell = resolve
+  })
+  const onProgress = ({ file, fileLoaded }: DownloadProgress) => {
+    if (file === WEIGHTS && fileLoaded === 60_000) tell()
+  }
+  const second = new NativeEmbeddingService({ ...options, model: ID, onProgress })
+  const pending = second.embed(['a'])
+  await waiting
+  controller.abort(new Error('enough'))
+  await t.throwsAsync(given, { message: 'enough' })
+  await first.dispose()
+  await closed
+  t.is((await pending)[0]?.length, 32)
+  t.deepEqual(
+    hub.seen.filter(({ path }) => path.endsWith(WEIGHTS)).map(({ range }) => range),
+    [undefined, 'bytes=60000-'],
+  )
 })
 
 test("a service's download runs on when its waiter gives up", async (t) => {

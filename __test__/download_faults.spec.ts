@@ -70,6 +70,11 @@ const ROWS: Row[] = [
     what: 'cut for ever',
     fault: weights((asked) => cutAfter(asked, 0)),
     parts: [WEIGHTS, '3 times', 'Load again'],
+  },
+  {
+    what: 'cut for ever after a while',
+    fault: weights((asked) => cutAfter(asked, 1000)),
+    parts: [WEIGHTS, '3 times', 'Load again'],
     keeps: true,
   },
   {
@@ -112,6 +117,22 @@ const ROWS: Row[] = [
       response.writeHead(302, { Location: `http://localhost:${request.socket.localPort}/storage` }).end(),
     ),
     parts: ['http://localhost', '/storage'],
+  },
+  {
+    what: 'cut for ever by the storage that the hub leads to',
+    fault: weights((asked) =>
+      asked.request.headers.host?.startsWith('localhost')
+        ? cutAfter(asked, 0)
+        : asked.response
+            .writeHead(302, { Location: `http://localhost:${asked.request.socket.localPort}${asked.request.url}` })
+            .end(),
+    ),
+    parts: ['http://localhost:', '3 times'],
+  },
+  {
+    what: 'redirected to a port that is none',
+    fault: weights(({ response }) => response.writeHead(302, { Location: 'http://127.0.0.1:99999/' }).end()),
+    parts: ['http://127.0.0.1:99999/', 'no URL'],
   },
   {
     what: 'a wrong size',

@@ -1,10 +1,11 @@
 /** What tests of downloads share: a hub and an empty cache, and looking into it. */
 
-import { existsSync, mkdtempSync, readdirSync, rmSync } from 'node:fs'
+import { existsSync, mkdtempSync, readdirSync, rmSync, statSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { setTimeout as pause } from 'node:timers/promises'
 import type { ExecutionContext } from 'ava'
-import { type Asked, COMMIT, type Fault, Hub, type HubOptions, WEIGHTS } from './hub.ts'
+import { type Asked, COMMIT, etag, type Fault, Hub, type HubOptions, WEIGHTS } from './hub.ts'
 
 /** The files of the toy that a load needs. */
 export const MODEL_FILES = [
@@ -48,6 +49,17 @@ export function snapshot(cacheDir: string): string {
 export function partialOf(cacheDir: string): string[] {
   const blobs = join(root(cacheDir), 'blobs')
   return existsSync(blobs) ? readdirSync(blobs).filter((name) => name.endsWith('.incomplete')) : []
+}
+
+/** Where what was received of the weights is. */
+export function partialWeights({ hub, cacheDir }: Place): string {
+  return join(root(cacheDir), 'blobs', `${etag(WEIGHTS, hub.files.get(WEIGHTS) as Buffer)}.incomplete`)
+}
+
+/** Resolves when so many bytes of the weights are there. Another thread writes them, of which nothing tells. */
+export async function received(place: Place, bytes: number): Promise<void> {
+  const path = partialWeights(place)
+  while (!existsSync(path) || statSync(path).size < bytes) await pause(5)
 }
 
 /** A fault of the weights only, so many times. */

@@ -1,17 +1,20 @@
 //! A model from the hub into the cache.
 //!
 //! The order keeps the cache sound at every moment: the listing, which pins one commit and refuses what is no model before
-//! anything large is fetched; the blobs, small ones first; then the snapshot's links, the weights' last; then the
+//! anything large is fetched; the index of the weights, if they are in several files; the blobs, small ones first; then the snapshot's links, the weights' last; then the
 //! reference. A process that is killed at any point leaves blobs and partial files, which the next try uses, and nothing
 //! that resolves.
 
+use std::fs;
 use std::io::Read;
 use std::path::Path;
+
+use ureq::ResponseExt;
 
 use crate::HubError;
 use crate::cache::{CachedModel, DEFAULT_REVISION, is_commit};
 use crate::http::{Http, not_a_hub, segment};
-use crate::listing::Listing;
+use crate::listing::{Listing, RemoteFile};
 use crate::progress::{Meter, Progress};
 use crate::retry::{Fault, Patience, Refusal, Retries};
 use crate::settings::HubSettings;
@@ -21,6 +24,9 @@ use crate::transfer::Transfer;
 
 /// The largest listing that is read: one of 100,000 files has about as much.
 const MAX_LISTING: u64 = 32 << 20;
+
+/// The largest index of weights that is read: one of 10,000 tensors has 1 MB.
+const MAX_INDEX: u64 = 16 << 20;
 
 /// What tests change.
 pub(crate) struct Rules {
@@ -53,15 +59,33 @@ pub(crate) fn download(
     let http = Http::new(id, settings, &rules.patience, stop)?;
     let asked = Asked { id, revision, http: &http };
     let listing = asked.listing(&rules.patience, stop)?;
-    let files = listing.model_files(id)?;
+    let indices = listing.index(id)?;
 
     let store = Store::new(cache, &cached, rules.links);
     let transfer = Transfer { http: &http, store: &store, patience: &rules.patience, stop };
-    let mut meter = Meter::new(id, files.iter().map(|file| file.size).sum(), report);
-    for file in &files {
+    let url = |file: &RemoteFile| {
         let name: Vec<String> = file.name.split('/').map(segment).collect();
-        let url = format!("{}/{id}/resolve/{}/{}", http.endpoint(), listing.commit, name.join("/"));
-        transfer.fetch(file, &url, &mut meter, &|fault| asked.explain(fault, Wanted::File))?;
+        format!("{}/{id}/resolve/{}/{}", http.endpoint(), listing.commit, name.join("/"))
+    };
+    let fetch = |file: &RemoteFile, meter: &mut Meter<'_>| {
+        transfer.fetch(file, &url(file), meter, &|fault| asked.explain(fault, Wanted::File))
+    };
+    // Unreported, since how much there is to fetch is known only afterwards.
+    let mut contents = Vec::new();
+    for index in indices {
+        if index.size > MAX_INDEX {
+            let problem = format!("it has {} bytes; an index of weights has at most {MAX_INDEX}", index.size);
+            return Err(HubError::WrongContent { url: url(index), problem });
+        }
+        fetch(index, &mut Meter::new(id, 0, &mut |_| {}))?;
+        let blob = store.blob(index);
+        contents.push((index, fs::read(&blob).map_err(|source| HubError::io(&blob, source))?));
+    }
+    let files = listing.model_files(&contents);
+    let total = files.iter().fold(0, |sum: u64, file| sum.saturating_add(file.size));
+    let mut meter = Meter::new(id, total, report);
+    for file in &files {
+        fetch(file, &mut meter)?;
     }
     for file in &files {
         store.link(&listing.commit, file)?;
@@ -91,9 +115,10 @@ impl Asked<'_> {
         let mut retries = Retries::new(patience, stop);
         let attempt = || -> Result<Vec<u8>, Fault> {
             let response = http.get(&url, 0)?;
+            let source = response.get_uri().clone();
             let mut body = Vec::new();
             let read = response.into_body().into_reader().take(MAX_LISTING + 1).read_to_end(&mut body);
-            read.map_err(|error| http.broken(error, shown))?;
+            read.map_err(|error| http.broken(error, &source))?;
             if body.len() as u64 > MAX_LISTING {
                 return Err(not_a_hub(shown, "its answer is larger than any listing").into());
             }

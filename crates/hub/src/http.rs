@@ -1,8 +1,9 @@
 //! Requests to the hub: who is asked, with which token, through which proxy, and what a failure is.
 //!
-//! Contract: [`Http::get`] makes one request and follows its redirects. The token goes to the endpoint's own scheme, host and port and to nobody else, redirects included; a redirect
-//! from https to http is refused. No request has a total time-out, since a slow download that goes on is a good one: what
-//! ends is a connection that is not made in time, and one that is silent for too long.
+//! Contract: [`Http::get`] makes one request and follows its redirects. The token goes to the endpoint's own scheme, host
+//! and port and to nobody else, redirects included; a redirect from https to http is refused. No request has a total
+//! time-out, since a slow download that goes on is a good one: what ends is a connection that is not made in time, and one
+//! that is silent for too long.
 //!
 //! `ureq` does the transfer: blocking, so it needs no runtime, and its connections can be shut down from another thread.
 
@@ -105,9 +106,18 @@ impl<'a> Http<'a> {
         Err(HubError::Redirect { url: url.to_owned(), problem: format!("more than {MAX_REDIRECTS} times") }.into())
     }
 
-    /// What a read of an answer's body ran into.
-    pub(crate) fn broken(&self, error: std::io::Error, url: &str) -> Fault {
-        self.failed(ureq::Error::from(error), url, &self.origin)
+    /// What a read of the body of an answer from `source` ran into.
+    pub(crate) fn broken(&self, error: std::io::Error, source: &Uri) -> Fault {
+        let target = origin(source).unwrap_or_else(|| self.origin.clone());
+        // The connection was made, so what is wrong now is what came through it.
+        let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+        if let Some(inner) = inner.filter(|inner| !matches!(inner, rustls::Error::InvalidCertificate(_)))
+            && !self.stop.is_stopped()
+        {
+            let problem = format!("the secure connection broke ({})", shorten(&inner.to_string()));
+            return Fault::Passing { url: shown(source), problem };
+        }
+        self.failed(ureq::Error::from(error), &shown(source), &target)
     }
 
     /// The agent for a place, with its proxy.
@@ -244,10 +254,18 @@ fn shown(url: &Uri) -> String {
     url.to_string().split('?').next().unwrap_or_default().to_owned()
 }
 
-fn origin(url: &Uri) -> Option<Origin> {
+/// Whom a URL asks; `None` for one that nobody can be asked for, such as one with the port 99999.
+pub(crate) fn origin(url: &Uri) -> Option<Origin> {
     let scheme = url.scheme_str().filter(|scheme| matches!(*scheme, "http" | "https"))?;
-    let port = url.port_u16().unwrap_or(if scheme == "https" { 443 } else { 80 });
-    Some((scheme.to_owned(), url.host()?.to_ascii_lowercase(), port))
+    let host = url.host().filter(|host| !host.is_empty())?;
+    let after_user = url.authority()?.as_str().rsplit('@').next()?;
+    let port = match after_user.strip_prefix(host)? {
+        "" | ":" if scheme == "https" => 443,
+        "" | ":" => 80,
+        // `uri.port_u16` has none for what is no port, as if none were given.
+        _ => url.port_u16()?,
+    };
+    Some((scheme.to_owned(), host.to_ascii_lowercase(), port))
 }
 
 /// Where a `Location` of an answer from `base` leads.
@@ -276,4 +294,32 @@ pub(crate) fn segment(text: &str) -> String {
         }
         url
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whom_a_url_asks() {
+        let cases = [
+            ("https://hub.co/a", Some(("https", "hub.co", 443))),
+            ("http://HUB.co", Some(("http", "hub.co", 80))),
+            ("http://hub.co:8080/a:1", Some(("http", "hub.co", 8080))),
+            ("http://hub.co:/a", Some(("http", "hub.co", 80))),
+            ("http://u:80@hub.co:81/", Some(("http", "hub.co", 81))),
+            ("http://[::1]:8080/", Some(("http", "[::1]", 8080))),
+            ("http://[::1]/", Some(("http", "[::1]", 80))),
+            ("http://hub.co:99999/", None),
+            ("http://hub.co:65536/", None),
+            ("http://hub.co:x/", None),
+            ("ftp://hub.co/", None),
+            ("/a", None),
+        ];
+        for (url, want) in cases {
+            let got = url.parse().ok().as_ref().and_then(origin);
+            let want = want.map(|(scheme, host, port)| (scheme.to_owned(), host.to_owned(), port));
+            assert_eq!(got, want, "{url}");
+        }
+    }
 }

@@ -12,7 +12,7 @@
 //! ```text
 //! settings   endpoint, token, offline, proxies: what the environment and the caller say
 //! listing    one request: the commit, its files with sizes and hashes, and which of them a model needs
-//! transfer   one file: resumed, hashed, kept until it is whole
+//! transfer   one file: resumed, hashed, kept until it is whole      partial  the file it is in until then
 //! http       one request and its redirects: token, proxy, TLS      retry  what can fail, and whether to try again
 //! store      blobs, locks, links, references: nothing half-written is ever taken for a model
 //! ```
@@ -33,6 +33,7 @@ mod http;
 mod id;
 mod listing;
 pub mod package;
+mod partial;
 mod progress;
 mod resolve;
 mod retry;

@@ -1,12 +1,20 @@
 //! What a repository holds, and which of it a model needs.
 //!
 //! One request (`/api/models/<id>/revision/<revision>?blobs=true`) gives the commit and every file with its size and hash,
-//! so that all that follows is of one commit, and is checked.
+//! so that all that follows is of one commit, and is checked. Which shards there are is said by the index of the weights
+//! and not by their names, so that has to be fetched before the rest is known ([`Listing::index`]).
+
+use std::collections::{HashMap, HashSet};
 
 use serde::Deserialize;
 
 use crate::HubError;
 use crate::cache::is_commit;
+
+/// The most files that a repository may have: no model has more than some thousands.
+const MAX_FILES: usize = 100_000;
+/// The longest name of a file or folder on the file systems of all platforms, in bytes.
+const MAX_PART: usize = 255;
 
 /// A commit of a repository.
 #[derive(Debug)]
@@ -58,6 +66,12 @@ struct Sibling {
     lfs: Option<Lfs>,
 }
 
+/// The index of weights in several files: in which file each tensor is.
+#[derive(Deserialize)]
+struct Index {
+    weight_map: HashMap<String, String>,
+}
+
 #[derive(Deserialize)]
 struct Lfs {
     sha256: String,
@@ -74,18 +88,24 @@ impl Listing {
         if !is_commit(&answer.sha) {
             return Err(format!("its commit is '{}'", crate::error::shorten(&answer.sha)));
         }
+        if answer.siblings.len() > MAX_FILES {
+            return Err(format!("it lists {} files, which is more than {MAX_FILES}", answer.siblings.len()));
+        }
         let files = answer.siblings.into_iter().filter(|sibling| is_kept(&sibling.rfilename)).map(RemoteFile::try_from);
         Ok(Listing { commit: answer.sha, files: files.collect::<Result<_, _>>()? })
     }
 
-    /// The files that a load reads, in the order in which they are fetched: what is small and may show that the rest is
-    /// not worth fetching comes first, the weights that make a folder a model last.
+    /// The index of the weights, where they are in several files: what [`Listing::model_files`] needs the content of.
     ///
     /// # Errors
     /// [`HubError::OnlyOtherFormats`], [`HubError::NotAModel`].
-    pub(crate) fn model_files(&self, id: &str) -> Result<Vec<&RemoteFile>, HubError> {
-        let places = self.places();
-        let has = |name: &str| places.iter().any(|place| self.get(place, name).is_some());
+    pub(crate) fn index(&self, id: &str) -> Result<Vec<&RemoteFile>, HubError> {
+        let names: HashSet<&str> = self.files.iter().map(|file| file.name.as_str()).collect();
+        let has = |wanted: &str| {
+            self.files
+                .iter()
+                .any(|file| matches!(in_place(&file.name), (place, name) if name == wanted && is_main(place)))
+        };
         for missing in ["config.json", "tokenizer.json"] {
             if !has(missing) {
                 return Err(HubError::NotAModel { id: id.to_owned(), commit: self.commit.clone(), missing });
@@ -103,38 +123,40 @@ impl Listing {
                 false => HubError::OnlyOtherFormats { id: id.to_owned(), found },
             });
         }
-        let mut wanted: Vec<(u8, &RemoteFile)> = Vec::new();
-        for file in &self.files {
+        let is_index = |file: &&RemoteFile| {
             let (place, name) = in_place(&file.name);
-            let main = places.contains(&place);
-            let single = self.get(place, SINGLE).is_some();
+            name == INDEX && !names.contains(format!("{place}{SINGLE}").as_str())
+        };
+        Ok(self.files.iter().filter(is_index).collect())
+    }
+
+    /// The files that a load reads, in the order in which they are fetched: what is small and may show that the rest is
+    /// not worth fetching comes first, the weights that make a folder a model last. `indices` are those of
+    /// [`Listing::index`] with their contents; one that is none is for the loader to refuse.
+    pub(crate) fn model_files(&self, indices: &[(&RemoteFile, Vec<u8>)]) -> Vec<&RemoteFile> {
+        let mut ranks: HashMap<String, u8> = HashMap::new();
+        for (index, content) in indices {
+            let (place, _) = in_place(&index.name);
+            // In a module's folder the index makes nothing a model.
+            ranks.insert(index.name.clone(), if is_main(place) { 2 } else { 0 });
+            let Ok(Index { weight_map }) = serde_json::from_slice(content) else { continue };
+            for shard in weight_map.into_values() {
+                ranks.insert(format!("{place}{shard}"), if is_main(place) { 1 } else { 0 });
+            }
+        }
+        let rank = |file: &RemoteFile| {
+            let (place, name) = in_place(&file.name);
             if SMALL.contains(&name) || (name.starts_with("sentence_") && name.ends_with("_config.json")) {
-                wanted.push((0, file));
-            } else if name == SINGLE || (name == INDEX && !single) {
-                wanted.push((if main { 2 } else { 0 }, file));
-            } else if is_shard(name) && !single {
-                wanted.push((if main { 1 } else { 0 }, file));
+                Some(0)
+            } else if name == SINGLE {
+                Some(if is_main(place) { 2 } else { 0 })
+            } else {
+                ranks.get(&file.name).copied()
             }
-        }
+        };
+        let mut wanted: Vec<_> = self.files.iter().filter_map(|file| Some((rank(file)?, file))).collect();
         wanted.sort_by_key(|(rank, file)| (*rank, file.size));
-        Ok(wanted.into_iter().map(|(_, file)| file).collect())
-    }
-
-    /// Where configuration and weights may be: the repository itself, and the folder of its first module as old versions
-    /// of sentence-transformers wrote it (`0_Transformer/`).
-    fn places(&self) -> Vec<&str> {
-        let mut places = vec![""];
-        for file in &self.files {
-            let (place, _) = in_place(&file.name);
-            if place.starts_with("0_") && !places.contains(&place) {
-                places.push(place);
-            }
-        }
-        places
-    }
-
-    fn get(&self, place: &str, name: &str) -> Option<&RemoteFile> {
-        self.files.iter().find(|file| in_place(&file.name) == (place, name))
+        wanted.into_iter().map(|(_, file)| file).collect()
     }
 }
 
@@ -150,6 +172,10 @@ impl TryFrom<Sibling> for RemoteFile {
             (None, Some(id), Some(size)) if hexadecimal(&id, 40) => (Etag::Git(id), size),
             _ => return Err(format!("it lists '{name}' without size and hash")),
         };
+        if let Some(part) = name.split('/').find(|part| part.len() > MAX_PART) {
+            let shown = crate::error::shorten(part);
+            return Err(format!("it lists a name of {} bytes, more than {MAX_PART}: '{shown}'", part.len()));
+        }
         Ok(RemoteFile { name, size, etag })
     }
 }
@@ -186,9 +212,10 @@ fn is_kept(name: &str) -> bool {
     sound && (place.is_empty() || module || OTHER_FORMATS.iter().any(|start| file.starts_with(start)))
 }
 
-/// `model-00001-of-00002.safetensors`.
-fn is_shard(name: &str) -> bool {
-    name.starts_with("model-") && name.ends_with(".safetensors") && name.contains("-of-")
+/// Whether configuration and weights may be in a folder: the repository itself, and that of its first module as old
+/// versions of sentence-transformers wrote it (`0_Transformer/`).
+fn is_main(place: &str) -> bool {
+    place.is_empty() || place.starts_with("0_")
 }
 
 #[cfg(test)]
@@ -208,6 +235,11 @@ mod tests {
             .collect();
         Listing::parse(json!({"sha": COMMIT, "siblings": siblings, "private": false}).to_string().as_bytes()).unwrap()
     }
+
+    /// Shards as transformers names them, and as others do.
+    const INDEX_CONTENT: &str = r#"{"metadata": {}, "weight_map": {
+        "a": "weights_1.safetensors", "b": "weights_1.safetensors", "c": "model-00001-of-00001.safetensors",
+        "d": "../config.json"}}"#;
 
     #[test]
     fn which_files() {
@@ -246,6 +278,16 @@ mod tests {
             ),
             (
                 &[
+                    "model.safetensors.index.json",
+                    "weights_1.safetensors",
+                    "model-00001-of-00002.safetensors",
+                    "config.json",
+                    "tokenizer.json",
+                ],
+                &["config.json", "tokenizer.json", "weights_1.safetensors", "model.safetensors.index.json"],
+            ),
+            (
+                &[
                     "0_Transformer/model.safetensors",
                     "0_Transformer/config.json",
                     "0_Transformer/tokenizer.json",
@@ -268,7 +310,9 @@ mod tests {
         for (names, want) in cases {
             let all: Vec<&str> = names.iter().chain(&REST).copied().collect();
             let listing = listing(&all);
-            let got: Vec<_> = listing.model_files("a/b").unwrap().iter().map(|file| file.name.as_str()).collect();
+            let content = |index| (index, INDEX_CONTENT.as_bytes().to_vec());
+            let indices: Vec<_> = listing.index("a/b").unwrap().into_iter().map(content).collect();
+            let got: Vec<_> = listing.model_files(&indices).iter().map(|file| file.name.as_str()).collect();
             assert_eq!(got, *want);
         }
     }
@@ -289,9 +333,33 @@ mod tests {
             (&["README.md"], "no config.json"),
         ];
         for (names, want) in cases {
-            let error = listing(names).model_files("a/b").unwrap_err().to_string();
+            let error = listing(names).index("a/b").unwrap_err().to_string();
             assert!(error.contains(want) && error.contains("'a/b'"), "{names:?}: {error}");
         }
+    }
+
+    #[test]
+    fn an_index_that_is_none_is_left_to_the_loader() {
+        let listing = listing(&["config.json", "tokenizer.json", INDEX, "model-00001-of-00001.safetensors"]);
+        for content in ["", "[]", "{}", r#"{"weight_map": []}"#, r#"{"weight_map": {"a": 7}}"#] {
+            let indices = listing.index("a/b").unwrap().into_iter().map(|index| (index, content.as_bytes().to_vec()));
+            let files = listing.model_files(&indices.collect::<Vec<_>>());
+            assert_eq!(files.last().map(|file| file.name.as_str()), Some(INDEX), "{content}");
+            assert_eq!(files.len(), 3, "{content}");
+        }
+    }
+
+    #[test]
+    fn a_listing_of_many_modules_is_read_in_no_time() {
+        let mut names: Vec<String> = (0..40_000).map(|i| format!("0_x{i}/config.json")).collect();
+        names.extend(["tokenizer.json", INDEX].map(str::to_owned));
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let listing = listing(&names);
+        let begun = std::time::Instant::now();
+        assert_eq!(listing.index("a/b").unwrap().len(), 1);
+        assert_eq!(listing.model_files(&[]).len(), 40_001);
+        // Tens of milliseconds; with one walk for each place, 1,600 million steps.
+        assert!(begun.elapsed() < std::time::Duration::from_secs(2), "{:?}", begun.elapsed());
     }
 
     #[test]
@@ -302,6 +370,14 @@ mod tests {
             (String::new(), "begins ''"),
             (r#"{"error": "x"}"#.to_owned(), "missing field"),
             (json!({"sha": "main", "siblings": []}).to_string(), "its commit is 'main'"),
+            (
+                json!({"sha": COMMIT, "siblings": vec![json!({"rfilename": "a"}); MAX_FILES + 1]}).to_string(),
+                "lists 100001 files",
+            ),
+            (
+                file(json!({"rfilename": format!("1_{}/config.json", "é".repeat(127)), "size": 3, "blobId": COMMIT})),
+                "a name of 256 bytes",
+            ),
             (file(json!({"rfilename": "config.json"})), "'config.json' without size and hash"),
             (
                 file(json!({"rfilename": "config.json", "size": 3, "blobId": "../../etc/passwd"})),

@@ -108,7 +108,7 @@ impl<'a> Retries<'a> {
             Fault::Passing { .. } | Fault::Unreachable(_) => usual,
             Fault::Busy { url, wait } => {
                 let seconds = match &wait {
-                    Some(text) => text.parse().ok().map(Duration::from_secs),
+                    Some(text) => text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()),
                     None => Some(usual),
                 };
                 match seconds.filter(|seconds| *seconds <= self.patience.longest_wait && !last) {
@@ -125,7 +125,7 @@ impl<'a> Retries<'a> {
 fn spoken(wait: Option<String>) -> String {
     match wait {
         None => "a few minutes".to_owned(),
-        Some(text) if text.bytes().all(|b| b.is_ascii_digit()) => format!("{text} s"),
+        Some(text) if text.parse::<f64>().is_ok() => format!("{text} s"),
         Some(date) => format!("some time ({})", shorten(&date)),
     }
 }

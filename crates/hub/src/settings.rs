@@ -104,13 +104,12 @@ impl HubSettings {
         let wrong = |problem: String| HubError::InvalidSetting { name, problem };
         let url = url.trim().trim_end_matches('/');
         let parsed = url.parse::<ureq::http::Uri>().ok();
-        let host = parsed.as_ref().and_then(|uri| uri.host()).unwrap_or_default();
-        let known = matches!(parsed.as_ref().and_then(|uri| uri.scheme_str()), Some("http" | "https"));
+        let known = parsed.as_ref().and_then(crate::http::origin).is_some();
         // Not echoed: it holds a password.
         if url.contains('@') {
             return Err(wrong("holds a user name; give a token instead".to_owned()));
         }
-        if !known || host.is_empty() || url.contains(['?', '#']) {
+        if !known || url.contains(['?', '#']) {
             let shown = crate::error::shorten(url);
             return Err(wrong(format!("is '{shown}', which is not a URL like {DEFAULT_ENDPOINT}")));
         }
@@ -236,6 +235,7 @@ mod tests {
             ("huggingface.co", None),
             ("ftp://huggingface.co", None),
             ("https://", None),
+            ("http://127.0.0.1:99999", None),
             ("https://u:p@huggingface.co", None),
             ("https://huggingface.co?x=1", None),
             ("not a url", None),

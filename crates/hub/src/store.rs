@@ -9,17 +9,21 @@
 //!   refs/<revision>                                 by a rename, last of all
 //! ```
 //! A lock is the system's and ends with its process, however that ends. It saves a second transfer and nothing else: where
-//! a file system ignores locks, two writers put the same bytes at the same places of the partial file, and what is wrong
-//! afterwards fails its hash.
+//! it is not to be had, each writer has a partial file of its own ([`Partial`]), and who is second replaces a blob by the
+//! same content. Whatever else is written has a name of its own until it is whole ([`temporary`]), and replaces what is in
+//! its place by a rename, so it does not matter who else writes there: another process, host, or service of this process.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use tempfile::{Builder, NamedTempFile};
+
 use crate::HubError;
 use crate::cache::CachedModel;
 use crate::listing::RemoteFile;
+use crate::partial::Partial;
 use crate::stop::Stop;
 
 /// How often a lock that somebody else has is asked for: the system has no wait that can be interrupted.
@@ -43,7 +47,7 @@ impl<'a> Store<'a> {
         self.cached.blobs().join(file.etag.name())
     }
 
-    pub(crate) fn partial(&self, file: &RemoteFile) -> PathBuf {
+    fn partial(&self, file: &RemoteFile) -> PathBuf {
         self.cached.blobs().join(format!("{}.incomplete", file.etag.name()))
     }
 
@@ -52,7 +56,11 @@ impl<'a> Store<'a> {
         let blob = self.blob(file);
         match fs::metadata(&blob) {
             Ok(data) if data.is_file() && data.len() == file.size => Ok(true),
-            Ok(_) => fs::remove_file(&blob).map(|()| false).map_err(|source| write(&blob, source)),
+            Ok(_) => match fs::remove_file(&blob) {
+                // Somebody else saw it too.
+                Err(source) if source.kind() != io::ErrorKind::NotFound => Err(not_written(&blob, source)),
+                _ => Ok(false),
+            },
             Err(_) => Ok(false),
         }
     }
@@ -72,7 +80,7 @@ impl<'a> Store<'a> {
         create_dir(&self.locks)?;
         let path = self.locks.join(format!("{}.lock", file.etag.name()));
         let lock = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
-        let lock = lock.map_err(|source| write(&path, source))?;
+        let lock = lock.map_err(|source| not_written(&path, source))?;
         loop {
             match lock.try_lock() {
                 Ok(()) => return Ok(Some(lock)),
@@ -86,41 +94,59 @@ impl<'a> Store<'a> {
         }
     }
 
-    /// Makes the partial file the blob. Its content was checked.
-    pub(crate) fn finish(&self, file: &RemoteFile) -> Result<(), HubError> {
+    /// What was received of a file so far, for writing. Needs the folders that [`Store::lock`] makes.
+    ///
+    /// # Errors
+    /// [`HubError::Write`].
+    pub(crate) fn open_partial(&self, file: &RemoteFile) -> Result<Partial, HubError> {
+        let path = self.partial(file);
+        Partial::open(&path).map_err(|source| not_written(&path, source))
+    }
+
+    /// Makes the partial file the blob. Its content was checked. `false` if somebody took it away and there is no blob.
+    ///
+    /// # Errors
+    /// [`HubError::Write`].
+    pub(crate) fn finish(&self, file: &RemoteFile, partial: Partial) -> Result<bool, HubError> {
         let blob = self.blob(file);
-        match fs::rename(self.partial(file), &blob) {
-            // Without locks somebody else may have been first.
-            Err(_) if self.has(file)? => Ok(()),
-            outcome => outcome.map_err(|source| write(&blob, source)),
+        match partial.finish(file.size, &blob) {
+            Ok(true) => Ok(true),
+            Ok(false) => self.has(file),
+            // Somebody else may have been first, and the blob be in use.
+            Err(_) if self.has(file)? => Ok(true),
+            Err(source) => Err(not_written(&blob, source)),
         }
     }
 
     /// Puts the blob at the file's place in the commit's snapshot: as a link, else as a second name of the blob, else as a
-    /// copy. What is there already stays.
+    /// copy. What is there already stays, unless it is a link whose blob was deleted.
+    ///
+    /// # Errors
+    /// [`HubError::Write`].
     pub(crate) fn link(&self, commit: &str, file: &RemoteFile) -> Result<(), HubError> {
         let (blob, place) = (self.blob(file), self.cached.snapshot(commit).join(&file.name));
         if place.exists() {
             return Ok(());
         }
         create_dir(place.parent().unwrap_or(&place))?;
-        // A link whose blob was deleted.
-        if place.is_symlink() {
-            fs::remove_file(&place).map_err(|source| write(&place, source))?;
-        }
         let up = "../".repeat(2 + file.name.matches('/').count());
-        let made = if self.links {
-            symlink(Path::new(&format!("{up}blobs/{}", file.etag.name())), &place)
-        } else {
-            Err(io::Error::from(io::ErrorKind::Unsupported))
+        let target = format!("{up}blobs/{}", file.etag.name());
+        let link =
+            || put(builder(&blob).make_in(self.cached.blobs(), |path| symlink(Path::new(&target), path))?, &place);
+        let name = || put(builder(&blob).make_in(self.cached.blobs(), |path| fs::hard_link(&blob, path))?, &place);
+        let copy = || {
+            let mut copy = temporary(&blob)?;
+            io::copy(&mut File::open(&blob)?, copy.as_file_mut())?;
+            put(copy, &place)
         };
-        if made.is_ok() || place.exists() || fs::hard_link(&blob, &place).is_ok() || place.exists() {
+        if self.links && link().is_ok() {
             return Ok(());
         }
-        // Under another name first: a copy that is not finished must not be in its place.
-        let copy = self.temporary(file.etag.name());
-        let copied = fs::copy(&blob, &copy).and_then(|_| fs::rename(&copy, &place));
-        copied.map_err(|source| write(&place, source))
+        match name().or_else(|_| copy()) {
+            // Somebody else was first, and it is in use.
+            Err(_) if place.exists() => Ok(()),
+            outcome => outcome.map_err(|source| not_written(&place, source)),
+        }
     }
 
     /// Notes the commit that a branch or tag is at.
@@ -130,23 +156,41 @@ impl<'a> Store<'a> {
         }
         let place = self.cached.root().join("refs").join(revision);
         create_dir(place.parent().unwrap_or(&place))?;
-        let new = self.temporary(commit);
-        let written = File::create(&new).and_then(|mut file| file.write_all(commit.as_bytes()));
-        written.and_then(|()| fs::rename(&new, &place)).map_err(|source| write(&place, source))
-    }
-
-    /// A name of this process only, among the blobs because all of a model is on one file system.
-    fn temporary(&self, name: &str) -> PathBuf {
-        self.cached.blobs().join(format!("{name}.{}.incomplete", std::process::id()))
+        let written = || {
+            let mut new = temporary(&self.cached.blobs().join(commit))?;
+            new.write_all(commit.as_bytes())?;
+            put(new, &place)
+        };
+        written().map_err(|source| not_written(&place, source))
     }
 }
 
-pub(crate) fn write(path: &Path, source: io::Error) -> HubError {
+/// A new file beside `path` with a name that nobody else has; it is deleted unless it is kept or put somewhere.
+pub(crate) fn temporary(path: &Path) -> io::Result<NamedTempFile> {
+    builder(path).tempfile_in(path.parent().unwrap_or(path))
+}
+
+/// Names of `path`'s own name, something random, and the ending of what is not finished.
+fn builder(path: &Path) -> Builder<'_, 'static> {
+    let mut builder = Builder::new();
+    builder.prefix(path.file_stem().unwrap_or_default()).suffix(".incomplete");
+    // As any new file: by default only this user could read it, and a cache may be shared.
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    builder
+}
+
+/// Puts what is whole into its place.
+fn put<F>(temporary: NamedTempFile<F>, place: &Path) -> io::Result<()> {
+    temporary.persist(place).map(drop).map_err(|error| error.error)
+}
+
+pub(crate) fn not_written(path: &Path, source: io::Error) -> HubError {
     HubError::Write { path: path.to_path_buf(), source }
 }
 
 fn create_dir(path: &Path) -> Result<(), HubError> {
-    fs::create_dir_all(path).map_err(|source| write(path, source))
+    fs::create_dir_all(path).map_err(|source| not_written(path, source))
 }
 
 #[cfg(unix)]

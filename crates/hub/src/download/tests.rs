@@ -258,6 +258,142 @@ fn who_waited_for_a_lock_uses_what_the_other_one_brought() {
     assert!(found(dir.path()).is_ok());
 }
 
+/// A hub that stops within the weights, tells that it does, and goes on when it is told to.
+#[cfg(unix)]
+fn pausing_hub() -> (Hub, std::sync::mpsc::Receiver<()>, std::sync::mpsc::Sender<()>) {
+    let ((paused, pauses), (go_on, goes_on)) = (channel(), channel());
+    let goes_on = std::sync::Mutex::new(goes_on);
+    let first = AtomicUsize::new(0);
+    let hub = hub(Box::new(move |stream| {
+        if first.fetch_add(1, Ordering::SeqCst) > 0 {
+            return serve(stream, WEIGHTS);
+        }
+        head(stream, WEIGHTS.len());
+        stream.write_all(&WEIGHTS.as_bytes()[..9]).unwrap();
+        paused.send(()).unwrap();
+        goes_on.lock().unwrap().recv().unwrap();
+        stream.write_all(&WEIGHTS.as_bytes()[9..]).unwrap();
+    }));
+    (hub, pauses, go_on)
+}
+
+#[cfg(unix)]
+fn wait_for_partial(cache: &Path) {
+    let partial = blobs(cache).join(format!("{}.incomplete", git_id(WEIGHTS)));
+    while fs::metadata(&partial).map_or(0, |data| data.len()) < 9 {
+        thread::yield_now();
+    }
+}
+
+#[cfg(unix)]
+fn unfinished(cache: &Path) -> Vec<String> {
+    let names = fs::read_dir(blobs(cache)).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name.contains("incomplete")).collect()
+}
+
+#[test]
+#[cfg(unix)]
+fn a_partial_file_that_is_taken_away_in_mid_transfer_becomes_no_blob() {
+    type Act = fn(&Path);
+    let cases: [(&str, Act); 2] = [
+        ("deleted", |partial| fs::remove_file(partial).unwrap()),
+        ("replaced", |partial| {
+            fs::remove_file(partial).unwrap();
+            fs::write(partial, "x".repeat(WEIGHTS.len())).unwrap();
+        }),
+    ];
+    for (what, act) in cases {
+        let dir = tempfile::tempdir().unwrap();
+        let (hub, paused, go_on) = pausing_hub();
+        let patient = Rules { patience: Patience { pause: Duration::ZERO, ..Patience::default() }, links: true };
+        thread::scope(|scope| {
+            let loader = scope.spawn(|| get(&hub, dir.path(), &patient, &Stop::default()));
+            paused.recv().unwrap();
+            wait_for_partial(dir.path());
+            act(&blobs(dir.path()).join(format!("{}.incomplete", git_id(WEIGHTS))));
+            go_on.send(()).unwrap();
+            loader.join().unwrap().unwrap_or_else(|error| panic!("{what}: {error:?}"));
+        });
+        assert_eq!(fs::read_to_string(blobs(dir.path()).join(git_id(WEIGHTS))).unwrap(), WEIGHTS, "{what}");
+        assert_eq!(unfinished(dir.path()), Vec::<String>::new(), "{what}");
+    }
+}
+
+#[test]
+#[cfg(unix)]
+fn two_transfers_that_do_not_know_of_each_other_do_not_share_a_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let (hub, paused, go_on) = pausing_hub();
+    let patient = Rules::default();
+    let blob = blobs(dir.path()).join(git_id(WEIGHTS));
+    thread::scope(|scope| {
+        let loader = scope.spawn(|| get(&hub, dir.path(), &patient, &Stop::default()));
+        paused.recv().unwrap();
+        wait_for_partial(dir.path());
+        // The lock of the first is no lock for the second.
+        fs::remove_dir_all(dir.path().join(".locks")).unwrap();
+        get(&hub, dir.path(), &patient, &Stop::default()).unwrap();
+        assert_eq!(fs::read_to_string(&blob).unwrap(), WEIGHTS);
+        go_on.send(()).unwrap();
+        loader.join().unwrap().unwrap();
+    });
+    assert_eq!(fs::read_to_string(&blob).unwrap(), WEIGHTS);
+    assert_eq!(unfinished(dir.path()), Vec::<String>::new());
+}
+
+#[test]
+#[cfg(unix)]
+fn others_may_read_what_a_cache_holds() {
+    use std::os::unix::fs::MetadataExt;
+    let dir = tempfile::tempdir().unwrap();
+    let hub = hub(Box::new(|stream| serve(stream, WEIGHTS)));
+    fs::write(dir.path().join("usual"), "").unwrap();
+    let usual = fs::metadata(dir.path().join("usual")).unwrap().mode();
+    get(&hub, dir.path(), &rules(), &Stop::default()).unwrap();
+    let model = dir.path().join("models--owner--model");
+    for path in [model.join("refs/main"), model.join("blobs").join(git_id(WEIGHTS))] {
+        assert_eq!(fs::metadata(&path).unwrap().mode(), usual, "{}", path.display());
+    }
+}
+
+#[test]
+fn many_at_once_make_one_snapshot() {
+    for links in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let cached = CachedModel::new(dir.path(), ID).unwrap();
+        let store = Store::new(dir.path(), &cached, links);
+        let file = crate::listing::RemoteFile {
+            name: "model.safetensors".to_owned(),
+            size: WEIGHTS.len() as u64,
+            etag: crate::listing::Etag::Git(git_id(WEIGHTS)),
+        };
+        fs::create_dir_all(blobs(dir.path())).unwrap();
+        let place = cached.snapshot(COMMIT).join(&file.name);
+        for round in 0..20 {
+            fs::write(store.blob(&file), WEIGHTS).unwrap();
+            // What must be replaced: a link whose blob is gone.
+            let _ = fs::remove_file(&place);
+            #[cfg(unix)]
+            if links {
+                fs::create_dir_all(place.parent().unwrap()).unwrap();
+                std::os::unix::fs::symlink("../../blobs/gone", &place).unwrap();
+            }
+            thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| {
+                        store.link(COMMIT, &file).unwrap();
+                        store.reference("main", COMMIT).unwrap();
+                    });
+                }
+            });
+            assert_eq!(fs::read_to_string(&place).unwrap(), WEIGHTS, "links: {links}, round {round}");
+            assert_eq!(cached.commit(None).unwrap(), COMMIT);
+        }
+        #[cfg(unix)]
+        assert_eq!(place.is_symlink(), links);
+    }
+}
+
 #[test]
 fn a_damaged_blob_is_fetched_again() {
     let dir = tempfile::tempdir().unwrap();
@@ -277,7 +413,9 @@ fn how_long_a_busy_hub_is_waited_for() {
         (Some("0"), None),
         (Some("11"), Some("in 11 s")),
         (Some("Wed, 21 Oct 2026 07:28:00 GMT"), Some("(Wed, 21 Oct 2026 07:28:00 GMT)")),
-        (Some("-1"), Some("(-1)")),
+        (Some("0.5"), Some("in 0.5 s")),
+        (Some("-1"), Some("in -1 s")),
+        (Some("1e999"), Some("in 1e999 s")),
     ];
     for (wait, refused) in cases {
         let mut retries = Retries::new(&patience, &stop);
