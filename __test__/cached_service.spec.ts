@@ -18,6 +18,7 @@ import {
   type ServiceEmbedOptions,
   TextTooLongError,
 } from 'simile'
+import { gate } from './helpers/gate.ts'
 import { tiny } from './helpers/models.ts'
 import { bytes } from './helpers/vectors.ts'
 
@@ -83,17 +84,6 @@ function around(options?: CachedEmbeddingServiceOptions): { inner: Plain; servic
 
 /** What the inner service was asked for, call by call. */
 const asked = (inner: Plain) => inner.calls.map(({ texts }) => texts.join(' '))
-
-/** A promise and its ends. */
-function gate<T>() {
-  let resolve: (value: T) => void = () => {}
-  let reject: (error: unknown) => void = () => {}
-  const promise = new Promise<T>((yes, no) => {
-    resolve = yes
-    reject = no
-  })
-  return { promise, resolve, reject }
-}
 
 /** Waits until a condition holds, a turn of the event loop at a time. */
 async function until(condition: () => boolean) {
@@ -406,7 +396,7 @@ test('clearing: nothing is found, and what is under way is not kept', async (t) 
     const { inner, service } = around({ singleFlight })
     const { answer } = inner
     await service.embed(['a'])
-    const held = gate<void>()
+    const held = gate()
     inner.answer = async (...args) => {
       await held.promise
       return answer(...args)
@@ -560,7 +550,7 @@ test('without single flight each request asks; with it they share', async (t) =>
 /** Two requests for one text, the second joined to the first, which is held. */
 async function joined(calls: ((service: CachedEmbeddingService) => Promise<unknown>)[]) {
   const { inner, service } = around({ singleFlight: true })
-  const held = gate<void>()
+  const held = gate()
   const { answer } = inner
   inner.answer = async (...args) => {
     await held.promise
@@ -708,7 +698,7 @@ test('random requests at once, with aborts and failures: every promise settles, 
 
 test('single flight: requests that wait differently long are not joined', async (t) => {
   const { inner, service } = around({ singleFlight: true })
-  const held = gate<void>()
+  const held = gate()
   const { answer } = inner
   inner.answer = async (texts, role, options) => {
     await held.promise
@@ -798,7 +788,7 @@ test('odd facts of an inner service are no facts, and an odd modelConfig is its 
 
 test('single flight: those who are left after an error about another text share a call again', async (t) => {
   const { inner, service } = around({ singleFlight: true })
-  const held = gate<void>()
+  const held = gate()
   const { answer } = inner
   inner.answer = async (texts, role, options) => {
     await held.promise

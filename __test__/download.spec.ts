@@ -7,6 +7,7 @@ import test from 'ava'
 import { type DownloadProgress, NativeEmbeddingService, TextEmbedding } from 'simile'
 import { runModule } from './helpers/child.ts'
 import { MODEL_FILES, partialOf, partialWeights, place, received, root, snapshot, weights } from './helpers/download.ts'
+import { gate } from './helpers/gate.ts'
 import { type Asked, COMMIT, cutAfter, etag, ID, refuse, WEIGHTS } from './helpers/hub.ts'
 import { tiny } from './helpers/models.ts'
 import { readTensors } from './helpers/safetensors.ts'
@@ -256,10 +257,7 @@ test('weights in several files: those that the index names, whatever their names
 
 /** A fault of the first answer with the weights: so many bytes, then nothing more. `closed` when its asker is gone. */
 function stuckAfter(bytes: number) {
-  let tell = () => {}
-  const closed = new Promise<void>((resolve) => {
-    tell = resolve
-  })
+  const { promise: closed, resolve: tell } = gate()
   const fault = weights(({ request, response, body }) => {
     request.socket.once('close', tell)
     response.writeHead(200, { 'Content-Length': body.length })
@@ -292,10 +290,7 @@ test('two services want one model and the one that transfers gives up: the other
   const controller = new AbortController()
   const given = first.ensureLoaded({ signal: controller.signal })
   await received(here, 60_000)
-  let tell = () => {}
-  const waiting = new Promise<void>((resolve) => {
-    tell = resolve
-  })
+  const { promise: waiting, resolve: tell } = gate()
   const onProgress = ({ file, fileLoaded }: DownloadProgress) => {
     if (file === WEIGHTS && fileLoaded === 60_000) tell()
   }
@@ -315,10 +310,7 @@ test('two services want one model and the one that transfers gives up: the other
 
 test("a service's download runs on when its waiter gives up", async (t) => {
   let answer = () => {}
-  let asked = () => {}
-  const asking = new Promise<void>((resolve) => {
-    asked = resolve
-  })
+  const { promise: asking, resolve: asked } = gate()
   const { hub, options } = await place(
     t,
     weights(({ serve }) => {
@@ -338,10 +330,7 @@ test("a service's download runs on when its waiter gives up", async (t) => {
 })
 
 test('disposing of a service whose waiter gave up stops its download', async (t) => {
-  let asked = () => {}
-  const asking = new Promise<void>((resolve) => {
-    asked = resolve
-  })
+  const { promise: asking, resolve: asked } = gate()
   let closed: Promise<unknown> = Promise.resolve()
   const { options } = await place(
     t,

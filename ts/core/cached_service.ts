@@ -28,17 +28,10 @@ import { type Embeddings, isRow, type TokenCount, withFacts } from './embeddings
 import { atIndex, InferenceFailedError, InvalidInputError } from './errors'
 import { InProgress } from './in_progress'
 import type { ModelConfig } from './models'
+import { type Checked, checkOptions, flag, type OptionChecks, snapshotOptions, wholeNumber } from './options'
+import { type EmbeddingRole, type Priority, priorityOf } from './roles'
 import {
-  type Checked,
-  checkOptions,
-  flag,
-  type OptionChecks,
-  pendingSignal,
-  snapshotOptions,
-  wholeNumber,
-} from './options'
-import { checkRole, type EmbeddingRole, type Priority, priorityOf } from './roles'
-import {
+  checkRequest,
   type EmbeddingService,
   type EnsureLoadedOptions,
   embedValidated,
@@ -47,7 +40,7 @@ import {
 } from './services'
 import { type Entries, SingleFlight } from './single_flight'
 import { Turns } from './turns'
-import { describe, excerpt, proven, type ValidatedTexts, validateTexts } from './validation'
+import { describe, excerpt, proven, type ValidatedTexts } from './validation'
 
 /** Options of {@link CachedEmbeddingService}. */
 export interface CachedEmbeddingServiceOptions {
@@ -211,8 +204,8 @@ export class CachedEmbeddingService implements EmbeddingService {
   ): Promise<Embeddings> {
     const given = snapshotOptions(options)
     return this.#inProgress.count(async () => {
-      const valid = await validateTexts(texts, pendingSignal(given))
-      return this.#run(valid, checkRole(role), given, priority)
+      const valid = await checkRequest(texts, role, given)
+      return this.#run(valid, role, given, priority)
     })
   }
 

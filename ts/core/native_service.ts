@@ -22,26 +22,18 @@ import {
   type ModelDescriptor,
   modelDescriptor,
 } from './models'
-import {
-  checkOptions,
-  type OptionChecks,
-  optionsObject,
-  pendingSignal,
-  signal,
-  snapshotOptions,
-  text,
-  wholeNumber,
-} from './options'
-import { checkRole, type EmbeddingRole, type Priority, priorityOf } from './roles'
+import { checkOptions, type OptionChecks, optionsObject, signal, snapshotOptions, text, wholeNumber } from './options'
+import { type EmbeddingRole, type Priority, priorityOf } from './roles'
 import {
   BaseEmbeddingService,
+  checkRequest,
   type EnsureLoadedOptions,
   embedValidated,
   SERVICE_EMBED_CHECKS,
   type ServiceEmbedOptions,
 } from './services'
 import { type ModelStats, modelStats } from './stats'
-import { excerpt, proven, type ValidatedTexts, validateTexts } from './validation'
+import { excerpt, proven, type ValidatedTexts } from './validation'
 
 /** Options of {@link NativeEmbeddingService}. */
 export interface NativeEmbeddingServiceOptions extends ModelOptions {
@@ -214,8 +206,8 @@ export class NativeEmbeddingService extends BaseEmbeddingService {
   ): Promise<Embeddings> {
     const given = snapshotOptions(options)
     return this.#handle.admit(async (admission) => {
-      const valid = await validateTexts(texts, pendingSignal(given))
-      return this.#run(valid, checkRole(role), given, priority, admission)
+      const valid = await checkRequest(texts, role, given)
+      return this.#run(valid, role, given, priority, admission)
     })
   }
 

@@ -104,6 +104,20 @@ export const SERVICE_EMBED_CHECKS: OptionChecks<ServiceEmbedOptions> = {
 }
 
 /**
+ * The first checks of a request, the same in every service: its texts, then its role. Options are checked after
+ * them; an abort of their signal ends the measuring of texts.
+ */
+export async function checkRequest(
+  texts: readonly string[],
+  role: EmbeddingRole,
+  options: ServiceEmbedOptions | undefined,
+): Promise<ValidatedTexts> {
+  const valid = await validateTexts(texts, pendingSignal(options))
+  checkRole(role)
+  return valid
+}
+
+/**
  * How one service of this package hands checked texts to another. It is a symbol, and its argument can
  * only be made by this package, so nobody gets around the limits of a request by it.
  *
@@ -157,8 +171,7 @@ export abstract class BaseEmbeddingService implements EmbeddingService {
     options?: ServiceEmbedOptions,
   ): Promise<Embeddings> {
     const given = snapshotOptions(options)
-    const valid = await validateTexts(texts, pendingSignal(given))
-    checkRole(role)
+    const valid = await checkRequest(texts, role, given)
     const { instruction, ...rest } = optionsObject(given)
     const prompt = this.prompt(role, rest.model)
     const priority = priorityOf(role, valid.texts.length, rest.priority)

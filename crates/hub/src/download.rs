@@ -1,9 +1,9 @@
 //! A model from the hub into the cache.
 //!
 //! The order keeps the cache sound at every moment: the listing, which pins one commit and refuses what is no model before
-//! anything large is fetched; the index of the weights, if they are in several files; the blobs, small ones first; then the snapshot's links, the weights' last; then the
-//! reference. A process that is killed at any point leaves blobs and partial files, which the next try uses, and nothing
-//! that resolves.
+//! anything large is fetched; the index of the weights, if they are in several files; the blobs, small ones first; then
+//! the snapshot's links, the weights' last; then the reference. A process that is killed at any point leaves blobs and
+//! partial files, which the next try uses, and nothing that resolves.
 
 use std::fs;
 use std::io::Read;

@@ -174,7 +174,7 @@ mod tests {
 
     fn settings(options: HubOptions, variables: Environment<'_>) -> HubSettings {
         let lookup = |name: &str| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
-        HubSettings::new(options, &lookup, Some(Path::new("/home/u")))
+        HubSettings::new(options, &lookup, Some(Path::new("/user")))
     }
 
     #[test]
