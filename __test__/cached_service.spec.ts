@@ -739,17 +739,19 @@ test('a disposal lets requests in progress finish, whatever they were at', async
   }
 })
 
+/** A service on the base, which adds nothing. */
+class Own extends BaseEmbeddingService {
+  readonly name = 'own'
+  supportsModel() {
+    return true
+  }
+  async embed(texts: readonly string[]) {
+    return createEmbeddings(texts.map(() => Float32Array.of(1)))
+  }
+}
+
 test('what only looks like checked texts is refused, so nobody gets around the limits', async (t) => {
   const native = new NativeEmbeddingService({ model: FOLDER })
-  class Own extends BaseEmbeddingService {
-    readonly name = 'own'
-    supportsModel() {
-      return true
-    }
-    async embed(texts: readonly string[]) {
-      return createEmbeddings(texts.map(() => Float32Array.of(1)))
-    }
-  }
   for (const service of [native, new CachedEmbeddingService(native), new Own()]) {
     const [hook] = Object.getOwnPropertySymbols(
       service instanceof Own ? BaseEmbeddingService.prototype : Object.getPrototypeOf(service),
@@ -767,7 +769,7 @@ test('an instruction has the limit of a text', async (t) => {
   const { service } = around()
   const limit = { code: 'InvalidInput', message: /instruction has 32769 UTF-8 bytes.*at most 32768/ }
   const native = new NativeEmbeddingService({ model: FOLDER })
-  for (const one of [service, native]) {
+  for (const one of [service, native, new Own()]) {
     await t.throwsAsync(one.embedQuery(['a'], { instruction: 'x'.repeat(32_769) }), limit)
   }
 })

@@ -172,7 +172,8 @@ export abstract class BaseEmbeddingService implements EmbeddingService {
   ): Promise<Embeddings> {
     const given = snapshotOptions(options)
     const valid = await checkRequest(texts, role, given)
-    const { instruction, ...rest } = optionsObject(given)
+    const { instruction: wanted, ...rest } = optionsObject(given)
+    const instruction = wanted === undefined ? undefined : instructionText(wanted, 'instruction')
     const prompt = this.prompt(role, rest.model)
     const priority = priorityOf(role, valid.texts.length, rest.priority)
     return this.embed(applyPrompt(prompt, valid.texts, instruction), { ...rest, priority })
