@@ -35,7 +35,7 @@ fn place() -> &'static Place {
         Place {
             folder: folder(),
             sharded,
-            architecture: parse_config(&bert_config(8)).unwrap(),
+            architecture: parse_config(&bert_config(8), &|_| false).unwrap(),
             pool: ThreadPool::new(1),
         }
     })

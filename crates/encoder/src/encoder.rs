@@ -18,6 +18,13 @@ pub trait Encoder: Send + Sync {
     /// weights file changed under the model.
     fn forward(&self, batch: &EncoderInput<'_>, rows: Rows, ctx: &mut Context<'_>) -> Result<Hidden, EncodeError>;
 
+    /// Attention of each sequence's first token in the last layer, mean over its heads: a weight for every token of the
+    /// batch in input order, which sum to 1 for each sequence (what BM42 reads).
+    ///
+    /// # Errors
+    /// As [`forward`](Self::forward).
+    fn first_token_attention(&self, batch: &EncoderInput<'_>, ctx: &mut Context<'_>) -> Result<Vec<f32>, EncodeError>;
+
     /// Width of a hidden state (`hidden_size`).
     fn hidden_size(&self) -> usize;
 

@@ -44,6 +44,7 @@ pub mod error;
 pub mod families;
 pub mod hidden;
 pub mod pooling;
+pub mod positions;
 pub mod scratch;
 pub mod simd;
 pub mod spec;

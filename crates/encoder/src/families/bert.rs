@@ -9,9 +9,10 @@ use serde_json::{Value, json};
 use simile_kernels::Activation;
 
 use super::config::{invalid, unsupported};
-use super::{Architecture, Config, ConfigError, LayerNames, NormNames, TensorNames};
+use super::{Architecture, Config, ConfigError, LayerNames, LinearNames, NormNames, TensorNames};
 use crate::spec::{
-    AttentionSpec, EmbeddingSpec, EncoderSpec, LayerSpec, Mask, MlpKind, MlpSpec, Norm, NormPlacement, Positions,
+    AttentionPosition, AttentionSpec, EmbeddingSpec, EncoderSpec, LayerSpec, MlpKind, MlpSpec, Norm, NormPlacement,
+    Positions,
 };
 
 /// Names in the checkpoints of `BertModel` (no prefix) and of models around it (`bert.`). `gamma` and `beta` are
@@ -21,17 +22,24 @@ const NAMES: TensorNames = TensorNames {
     word_embeddings: "embeddings.word_embeddings.weight",
     position_embeddings: Some("embeddings.position_embeddings.weight"),
     token_type_embeddings: Some("embeddings.token_type_embeddings.weight"),
-    embeddings_norm: "embeddings.LayerNorm",
+    embeddings_norm: Some("embeddings.LayerNorm"),
+    relative_bias: None,
+    final_norm: None,
     norm: &[NormNames { weight: "weight", bias: "bias" }, NormNames { weight: "gamma", bias: "beta" }],
     layer: LayerNames {
-        query: "encoder.layer.{}.attention.self.query",
-        key: "encoder.layer.{}.attention.self.key",
-        value: "encoder.layer.{}.attention.self.value",
-        attention_output: "encoder.layer.{}.attention.output.dense",
+        query: LinearNames::biased("encoder.layer.{}.attention.self.query"),
+        key: LinearNames::biased("encoder.layer.{}.attention.self.key"),
+        value: LinearNames::biased("encoder.layer.{}.attention.self.value"),
+        query_norm: None,
+        key_norm: None,
+        attention_output: LinearNames::biased("encoder.layer.{}.attention.output.dense"),
         attention_norm: "encoder.layer.{}.attention.output.LayerNorm",
-        up: "encoder.layer.{}.intermediate.dense",
-        down: "encoder.layer.{}.output.dense",
+        attention_output_norm: None,
+        up: LinearNames::biased("encoder.layer.{}.intermediate.dense"),
+        gate: None,
+        down: LinearNames::biased("encoder.layer.{}.output.dense"),
         mlp_norm: "encoder.layer.{}.output.LayerNorm",
+        mlp_output_norm: None,
     },
 };
 
@@ -52,26 +60,40 @@ pub(super) fn parse(config: &Config<'_>) -> Result<Architecture, ConfigError> {
         return Err(invalid("num_attention_heads", &json!(heads), expected));
     }
     let epsilon = config.optional_epsilon("layer_norm_eps")?.unwrap_or(DEFAULT_EPSILON);
-    let norm = Norm::LayerNorm { epsilon };
+    let norm = Norm::LayerNorm { epsilon, bias: true };
+    let head_dim = hidden_size / heads;
+    let layer = LayerSpec {
+        placement: NormPlacement::Post { attention_residual: 1.0 },
+        norm,
+        attention: AttentionSpec {
+            heads,
+            kv_heads: heads,
+            head_dim,
+            scale: 1.0 / (head_dim as f64).sqrt(),
+            qk_norm: None,
+            position: AttentionPosition::None,
+            causal: false,
+            window: None,
+        },
+        mlp: MlpSpec {
+            intermediate_size: config.count("intermediate_size")?,
+            kind: MlpKind::Plain,
+            activation: activation(config)?,
+        },
+    };
+    let table = config.count("max_position_embeddings")?;
     let spec = EncoderSpec {
         vocab_size: config.count("vocab_size")?,
         hidden_size,
-        layers: config.count("num_hidden_layers")?,
+        max_positions: table,
         embeddings: EmbeddingSpec {
-            positions: Positions::Absolute { table: config.count("max_position_embeddings")?, offset: 0 },
+            scale: 1.0,
+            positions: Positions::Absolute { table },
             token_types: Some(config.optional_count("type_vocab_size")?.unwrap_or(DEFAULT_TYPES)),
-            norm,
+            norm: Some(norm),
         },
-        layer: LayerSpec {
-            placement: NormPlacement::Post,
-            attention: AttentionSpec { heads, head_dim: hidden_size / heads, mask: Mask::Bidirectional },
-            mlp: MlpSpec {
-                intermediate_size: config.count("intermediate_size")?,
-                kind: MlpKind::Plain,
-                activation: activation(config)?,
-            },
-            norm,
-        },
+        layers: vec![layer; config.count("num_hidden_layers")?],
+        final_norm: None,
     };
     Ok(Architecture { spec, names: NAMES })
 }

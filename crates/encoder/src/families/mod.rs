@@ -16,7 +16,7 @@ use crate::spec::EncoderSpec;
 
 use config::Config;
 pub use config::ConfigError;
-pub use names::{LayerNames, NormNames, TensorNames};
+pub use names::{LayerNames, LinearNames, NormNames, Part, TensorNames};
 
 /// What a family's parser returns: all that an executor needs besides the weights.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,9 +34,12 @@ pub const SUPPORTED_MODEL_TYPES: &[&str] = &["bert"];
 ///
 /// JinaBert calls itself `bert` and is told apart by its position scheme, its class names or its custom code.
 ///
+/// `has_tensor` tells whether the checkpoint has a tensor of exactly that name: some repositories write down the shape of
+/// their layers nowhere else.
+///
 /// # Errors
 /// [`ConfigError`]: names the key, its value and what is allowed.
-pub fn parse_config(json: &Value) -> Result<Architecture, ConfigError> {
+pub fn parse_config(json: &Value, _has_tensor: &dyn Fn(&str) -> bool) -> Result<Architecture, ConfigError> {
     let config = Config::new(json)?;
     let Some(model_type) = config.optional_str("model_type")? else {
         return Err(ConfigError::MissingModelType { supported: SUPPORTED_MODEL_TYPES });

@@ -29,10 +29,10 @@ pub(super) struct Dims {
 
 impl Dims {
     pub(super) fn new(spec: &EncoderSpec, panel: usize) -> Self {
-        let attention = spec.layer.attention;
+        let attention = spec.layers[0].attention;
         let head_width = attention.head_dim.next_multiple_of(panel);
         let heads_width = attention.heads * head_width;
-        let intermediate = spec.layer.mlp.intermediate_size;
+        let intermediate = spec.layers[0].mlp.intermediate_size;
         Dims {
             panel,
             hidden: spec.hidden_size,

@@ -116,7 +116,7 @@ impl Pass<'_> {
                 // SAFETY: the row is this rank's.
                 let out = unsafe { std::slice::from_raw_parts_mut(hidden.row(start + offset), width) };
                 let word = encoder.word.row(id, &mut thread.row)?;
-                let position = &encoder.positions[(encoder.position_offset + position) * width..][..width];
+                let position = &encoder.positions[position * width..][..width];
                 // Left to right in the order of transformers: word, type, position.
                 match encoder.types.get(token_type * width..(token_type + 1) * width) {
                     Some(types) => sum_rows(encoder.isa, &[word, types, position], out),

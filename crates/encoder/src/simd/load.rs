@@ -6,7 +6,8 @@ use simile_kernels::{AlignedVec, Isa, PackedMatrix};
 use super::dims::Dims;
 use super::{LayerWeights, NormWeights, SimdEncoder};
 use crate::families::Architecture;
-use crate::spec::{EncoderSpec, Mask, MlpKind, Norm, NormPlacement, Positions};
+use crate::families::LinearNames;
+use crate::spec::{EncoderSpec, Norm};
 use crate::weights::{LinearTensors, NormTensors, Resolver, Tensor};
 use crate::{InputLimits, Weights, WeightsError};
 
@@ -19,7 +20,7 @@ pub fn load(isa: Isa, architecture: &Architecture, weights: &Weights) -> Result<
     let Architecture { spec, names } = architecture;
     let resolver = Resolver::new(weights, names)?;
     let dims = Dims::new(spec, isa.panel_width());
-    let Positions::Absolute { table, offset } = spec.embeddings.positions;
+    let table = spec.embeddings.positions.table().unwrap_or(0);
     let hidden = spec.hidden_size;
     let word = resolver.tensor(names.word_embeddings, &[spec.vocab_size, hidden])?.into_table()?;
     let positions = match names.position_embeddings {
@@ -31,20 +32,20 @@ pub fn load(isa: Isa, architecture: &Architecture, weights: &Weights) -> Result<
         _ => AlignedVec::zeroed(0),
     };
     let packer = Packer { isa, dims, spec, resolver: &resolver };
-    let embeddings_norm = packer.norm(names.embeddings_norm, 0, spec.embeddings.norm)?;
-    let layers = (0..spec.layers)
+    let embeddings_norm = packer.norm(names.embeddings_norm.unwrap(), 0, spec.embeddings.norm.unwrap())?;
+    let layers = (0..spec.layers.len())
         .map(|layer| {
             let entries = &names.layer;
-            let LayerShape::PostNormPlain = shape(spec);
+            let norm = spec.layers[layer].norm;
             Ok(LayerWeights {
                 query: packer.heads(entries.query, layer, score_scale(dims.head_dim))?,
                 key: packer.heads(entries.key, layer, 1.0)?,
                 value: packer.heads(entries.value, layer, 1.0)?,
                 attention_output: packer.heads_output(entries.attention_output, layer)?,
-                attention_norm: packer.norm(entries.attention_norm, layer, spec.layer.norm)?,
+                attention_norm: packer.norm(entries.attention_norm, layer, norm)?,
                 up: packer.linear(entries.up, layer, dims.intermediate, hidden)?,
                 down: packer.linear(entries.down, layer, hidden, dims.intermediate)?,
-                mlp_norm: packer.norm(entries.mlp_norm, layer, spec.layer.norm)?,
+                mlp_norm: packer.norm(entries.mlp_norm, layer, norm)?,
             })
         })
         .collect::<Result<Vec<_>, WeightsError>>()?;
@@ -55,27 +56,15 @@ pub fn load(isa: Isa, architecture: &Architecture, weights: &Weights) -> Result<
         limits: InputLimits {
             vocab_size: spec.vocab_size,
             type_vocab_size: spec.embeddings.token_types.unwrap_or(0),
-            positions: table - offset,
+            positions: spec.max_positions,
         },
-        position_offset: offset,
         word,
         positions,
         types,
         embeddings_norm,
         layers,
-        activation: spec.layer.mlp.activation,
+        activation: spec.layers[0].mlp.activation,
     })
-}
-
-/// Shapes of a layer that this executor runs; a new variant of the spec does not compile until it has one.
-enum LayerShape {
-    PostNormPlain,
-}
-
-fn shape(spec: &EncoderSpec) -> LayerShape {
-    match (spec.layer.placement, spec.layer.attention.mask, spec.layer.mlp.kind) {
-        (NormPlacement::Post, Mask::Bidirectional, MlpKind::Plain) => LayerShape::PostNormPlain,
-    }
 }
 
 /// Scores are exponents of 2: softmax(q·k / sqrt(d)) is 2^(q·k log2(e) / sqrt(d)) over its sum.
@@ -92,22 +81,30 @@ struct Packer<'a> {
 
 impl Packer<'_> {
     /// A linear layer as it is.
-    fn linear(&self, entry: &str, layer: usize, outputs: usize, inputs: usize) -> Result<PackedMatrix, WeightsError> {
+    fn linear(
+        &self,
+        entry: LinearNames,
+        layer: usize,
+        outputs: usize,
+        inputs: usize,
+    ) -> Result<PackedMatrix, WeightsError> {
         let LinearTensors { weight, bias } = self.resolver.linear(entry, layer, outputs, inputs)?;
-        let bias = bias.to_vec()?;
+        let bias = bias.map_or_else(|| Ok(vec![0.0; outputs]), |bias| bias.to_vec())?;
         let mut reader = weight.reader()?;
         pack(self.isa, outputs, inputs, &bias, |_, row| reader.read(row))
     }
 
     /// A projection to heads, times `scale`: outputs of a head are padded with zeros to its width.
-    fn heads(&self, entry: &str, layer: usize, scale: f64) -> Result<PackedMatrix, WeightsError> {
+    fn heads(&self, entry: LinearNames, layer: usize, scale: f64) -> Result<PackedMatrix, WeightsError> {
         let Dims { head_dim, head_width, heads_width, .. } = self.dims;
         let inputs = self.spec.hidden_size;
         let outputs = self.dims.heads * head_dim;
         let LinearTensors { weight, bias } = self.resolver.linear(entry, layer, outputs, inputs)?;
         let scaled = |value: f32| (f64::from(value) * scale) as f32;
         let mut padded = vec![0.0; heads_width];
-        for (head, values) in bias.to_vec()?.chunks(head_dim).enumerate() {
+        for (head, values) in
+            bias.map_or_else(|| Ok(vec![0.0; outputs]), |bias| bias.to_vec())?.chunks(head_dim).enumerate()
+        {
             for (to, from) in padded[head * head_width..].iter_mut().zip(values) {
                 *to = scaled(*from);
             }
@@ -125,12 +122,12 @@ impl Packer<'_> {
     }
 
     /// The projection from heads: inputs of a head are padded with zeros to its width.
-    fn heads_output(&self, entry: &str, layer: usize) -> Result<PackedMatrix, WeightsError> {
+    fn heads_output(&self, entry: LinearNames, layer: usize) -> Result<PackedMatrix, WeightsError> {
         let Dims { head_dim, head_width, heads_width, .. } = self.dims;
         let outputs = self.spec.hidden_size;
         let inputs = self.dims.heads * head_dim;
         let LinearTensors { weight, bias } = self.resolver.linear(entry, layer, outputs, inputs)?;
-        let bias = bias.to_vec()?;
+        let bias = bias.map_or_else(|| Ok(vec![0.0; outputs]), |bias| bias.to_vec())?;
         let mut values = vec![0.0; inputs];
         let mut reader = weight.reader()?;
         pack(self.isa, outputs, heads_width, &bias, |_, row| {
@@ -144,9 +141,9 @@ impl Packer<'_> {
     }
 
     fn norm(&self, entry: &str, layer: usize, norm: Norm) -> Result<NormWeights, WeightsError> {
-        let Norm::LayerNorm { epsilon } = norm;
-        let NormTensors { gamma, beta } = self.resolver.norm(entry, layer, self.spec.hidden_size)?;
-        Ok(NormWeights { gamma: vector(&gamma)?, beta: vector(&beta)?, epsilon })
+        let Norm::LayerNorm { epsilon, .. } = norm else { unimplemented!("{norm:?}") };
+        let NormTensors { gamma, beta } = self.resolver.norm(entry, layer, self.spec.hidden_size, true)?;
+        Ok(NormWeights { gamma: vector(&gamma)?, beta: vector(&beta.unwrap())?, epsilon })
     }
 }
 

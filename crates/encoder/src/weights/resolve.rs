@@ -1,7 +1,7 @@
 //! From an architecture's table of names to the tensors of a checkpoint.
 
 use super::{Tensor, Weights, WeightsError};
-use crate::families::{LayerNames, TensorNames};
+use crate::families::{LayerNames, LinearNames, TensorNames};
 
 /// Looks up what [`TensorNames`] names, under the prefix that the checkpoint uses, and checks shapes on the way.
 pub struct Resolver<'a> {
@@ -14,16 +14,16 @@ pub struct Resolver<'a> {
 pub struct LinearTensors<'a> {
     /// Weight.
     pub weight: Tensor<'a>,
-    /// Bias.
-    pub bias: Tensor<'a>,
+    /// Bias, when the layer has one.
+    pub bias: Option<Tensor<'a>>,
 }
 
-/// A layer norm's two vectors.
+/// A norm's vectors.
 pub struct NormTensors<'a> {
     /// Scale.
     pub gamma: Tensor<'a>,
-    /// Shift.
-    pub beta: Tensor<'a>,
+    /// Shift, when the norm has one.
+    pub beta: Option<Tensor<'a>>,
 }
 
 impl<'a> Resolver<'a> {
@@ -56,30 +56,33 @@ impl<'a> Resolver<'a> {
         self.weights.tensor(&format!("{}{entry}", self.prefix))?.shaped(shape)
     }
 
-    /// The linear layer `entry` of layer `layer`, from `inputs` to `outputs` values.
+    /// The linear layer `names` of layer `layer`, from `inputs` to `outputs` values: whole tensors, or its rows of tensors
+    /// that hold several layers.
     ///
     /// # Errors
     /// As [`tensor`](Self::tensor).
     pub fn linear(
         &self,
-        entry: &str,
+        names: LinearNames,
         layer: usize,
         outputs: usize,
         inputs: usize,
     ) -> Result<LinearTensors<'a>, WeightsError> {
-        let entry = LayerNames::of(entry, layer);
-        Ok(LinearTensors {
-            weight: self.tensor(&format!("{entry}.weight"), &[outputs, inputs])?,
-            bias: self.tensor(&format!("{entry}.bias"), &[outputs])?,
-        })
+        let entry = LayerNames::of(names.entry, layer);
+        let (first, of) = names.part.map_or((0, outputs), |part| (part.first, part.of));
+        let read =
+            |suffix: &str, shape: &[usize]| self.tensor(&format!("{entry}.{suffix}"), shape)?.rows(first, outputs);
+        let weight = read("weight", &[of, inputs])?;
+        let bias = if names.bias { Some(read("bias", &[of])?) } else { None };
+        Ok(LinearTensors { weight, bias })
     }
 
     /// The norm `entry` (of layer `layer`, when the entry has a place for it) over `width` values, in whatever
-    /// spelling.
+    /// spelling; with a shift when `bias` says so.
     ///
     /// # Errors
     /// As [`tensor`](Self::tensor); [`WeightsError::DuplicateTensor`] when it is there in two spellings.
-    pub fn norm(&self, entry: &str, layer: usize, width: usize) -> Result<NormTensors<'a>, WeightsError> {
+    pub fn norm(&self, entry: &str, layer: usize, width: usize, bias: bool) -> Result<NormTensors<'a>, WeightsError> {
         let entry = LayerNames::of(entry, layer);
         let one = |suffixes: Vec<&str>| -> Result<Tensor<'a>, WeightsError> {
             let spelt: Vec<String> = suffixes.iter().map(|suffix| format!("{}{entry}.{suffix}", self.prefix)).collect();
@@ -97,9 +100,8 @@ impl<'a> Resolver<'a> {
             tensor.shaped(&[width])
         };
         let spellings = self.names.norm;
-        Ok(NormTensors {
-            gamma: one(spellings.iter().map(|spelling| spelling.weight).collect())?,
-            beta: one(spellings.iter().map(|spelling| spelling.bias).collect())?,
-        })
+        let gamma = one(spellings.iter().map(|spelling| spelling.weight).collect())?;
+        let beta = if bias { Some(one(spellings.iter().map(|spelling| spelling.bias).collect())?) } else { None };
+        Ok(NormTensors { gamma, beta })
     }
 }

@@ -54,6 +54,23 @@ impl<'a> Tensor<'a> {
         })
     }
 
+    /// Rows `first..first + count` of it, along the outermost dimension.
+    ///
+    /// # Errors
+    /// [`WeightsError::Dtype`] when it is no float type that is read.
+    ///
+    /// # Panics
+    /// When it has fewer rows.
+    pub fn rows(self, first: usize, count: usize) -> Result<Self, WeightsError> {
+        let rows = self.shape[0];
+        assert!(first + count <= rows, "rows {first}..{} of {rows}", first + count);
+        let row_bytes = self.elements() / rows * self.stored()?.bytes();
+        let start = self.start + (first * row_bytes) as u64;
+        let mut shape = self.shape;
+        shape[0] = count;
+        Ok(Tensor { start, shape, ..self })
+    }
+
     /// Its elements from the first on, read ahead.
     ///
     /// # Errors

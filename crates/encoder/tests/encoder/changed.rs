@@ -124,7 +124,7 @@ fn a_file_that_is_gone_or_replaced_by_another_changes_no_byte() {
 fn a_file_that_is_changed_while_it_is_loaded_is_an_error_of_the_load() {
     for (name, change) in HARMFUL {
         let dir = checkpoint(Dtype::F32);
-        let architecture = parse_config(&read_json(&dir.path().join("config.json"))).unwrap();
+        let architecture = parse_config(&read_json(&dir.path().join("config.json")), &|_| false).unwrap();
         let opened = Weights::open(dir.path()).unwrap();
         opened.check().unwrap();
         change(&weights(dir.path()));
@@ -134,7 +134,7 @@ fn a_file_that_is_changed_while_it_is_loaded_is_an_error_of_the_load() {
     }
     for (name, change) in HARMLESS {
         let dir = checkpoint(Dtype::F32);
-        let architecture = parse_config(&read_json(&dir.path().join("config.json"))).unwrap();
+        let architecture = parse_config(&read_json(&dir.path().join("config.json")), &|_| false).unwrap();
         let opened = Weights::open(dir.path()).unwrap();
         change(&weights(dir.path()));
         simd::load(Isa::best(), &architecture, &opened).unwrap_or_else(|error| panic!("{name}: {error}"));
