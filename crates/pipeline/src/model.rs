@@ -253,7 +253,7 @@ impl TextModel {
         }
         let ids = batch.concat();
         let lengths: Vec<usize> = batch.iter().map(|ids| ids.len()).collect();
-        let input = EncoderInput { input_ids: &ids, token_type_ids: &[], lengths: &lengths };
+        let input = EncoderInput { input_ids: &ids, token_type_ids: &[], lengths: &lengths, attended: &[] };
         let hidden = self.encoder.forward(&input, self.rows, ctx)?;
         let mut vectors = pool(&hidden, &self.descriptor.pooling);
         hidden.recycle(ctx.scratch);
