@@ -51,7 +51,7 @@ pub struct Attention {
     pub v_panel_stride: usize,
     /// How many keys, at least 1.
     pub keys: usize,
-    /// Position of the first query among the keys; the others follow it.
+    /// Position of the first query among the keys; the others follow it. Queries may stand behind the last key.
     pub first: usize,
     /// Which keys a query sees.
     pub mask: Mask,
@@ -85,8 +85,7 @@ impl AttentionScratch {
 /// Attention of one head of one sequence.
 ///
 /// # Panics
-/// If there are no keys, the last query's position is not a key's though a mask or bias needs it, or the head size is not
-/// a multiple of the panel width.
+/// If there are no keys, or the head size is not a multiple of the panel width.
 ///
 /// # Safety
 /// `args.q`, `args.k` and `args.v` must be valid for reads, and `args.out` for writes, of what [`Attention`] describes,
@@ -139,13 +138,10 @@ impl Head {
             "the head size {} is not padded to a multiple of {width}",
             args.head_dim
         );
-        let end = args.first + args.q_rows;
-        let alike = args.mask == Mask::NONE;
-        assert!(end <= args.keys || (alike && args.bias.is_none()), "query {} of {} keys", end - 1, args.keys);
-        let seen = if alike {
+        let seen = if args.mask == Mask::NONE {
             0..args.keys
         } else {
-            let blocks = args.first / tile * tile..end.next_multiple_of(tile).min(args.keys);
+            let blocks = args.first / tile * tile..(args.first + args.q_rows).next_multiple_of(tile);
             let seen = args.mask.seen_by_any(blocks, args.keys);
             seen.start / width * width..seen.end
         };
@@ -191,7 +187,7 @@ impl SimdOp for Head {
         while row < args.q_rows {
             // The block of positions that this query belongs to, whether or not all of it was asked for.
             let start = (args.first + row) / S::ROWS * S::ROWS;
-            let end = (start + S::ROWS).min(args.keys);
+            let end = start + S::ROWS;
             let height = (end - args.first).min(args.q_rows) - row;
             self.block(simd, row, height, args.mask.seen_by_any(start..end, args.keys));
             row += height;

@@ -15,12 +15,14 @@ impl Mask {
     /// Every query sees every key.
     pub const NONE: Mask = Mask { causal: false, window: None };
 
-    /// The keys, of `keys`, that the query at `position` sees.
+    /// The keys, of `keys`, that the query at `position` sees. Queries may stand behind the last key (tokens that nobody
+    /// attends to); one that would see none sees the last.
     #[inline]
     pub fn seen(self, position: usize, keys: usize) -> Range<usize> {
-        let reach = self.window.unwrap_or(keys);
+        let reach = self.window.unwrap_or(usize::MAX);
         let ahead = if self.causal { 0 } else { reach };
-        position.saturating_sub(reach)..position.saturating_add(ahead).saturating_add(1).min(keys)
+        let start = position.saturating_sub(reach).min(keys.saturating_sub(1));
+        start..position.saturating_add(ahead).saturating_add(1).min(keys)
     }
 
     /// The keys that the queries at `positions` see together.
@@ -29,21 +31,23 @@ impl Mask {
         self.seen(positions.start, keys).start..self.seen(positions.end - 1, keys).end
     }
 
-    /// How many pairs of a query at `0..queries` and a key, of `keys`, see each other: what attention costs.
+    /// How many pairs of a query at `0..queries` and a key, of `keys`, see each other, which is what attention costs.
+    /// Queries behind the last key count as the one at it.
     pub fn pairs(self, queries: usize, keys: usize) -> u64 {
-        // Queries before `full` see as many keys as position and window allow; those behind it lose some at the end.
+        let outside = queries.saturating_sub(keys) as u64 * self.seen(keys.saturating_sub(1), keys).len() as u64;
         let reach = self.window.unwrap_or(keys).min(keys) as u64;
-        let (queries, keys) = (queries as u64, keys as u64);
-        // Behind or at the query: min(i, reach) + 1 each.
+        let (queries, keys) = (queries.min(keys) as u64, keys as u64);
+        // At or before the query: min(i, reach) + 1 keys.
         let rising = queries.min(reach + 1);
-        let behind = rising * (rising + 1) / 2 + (queries - rising) * (reach + 1);
+        let before = rising * (rising + 1) / 2 + (queries - rising) * (reach + 1);
         if self.causal {
-            return behind;
+            return before + outside;
         }
-        // In front of it: min(keys - 1 - i, reach) each.
-        let level = queries.min(keys.saturating_sub(reach));
+        // Behind it: min(keys - 1 - i, reach) keys.
+        let level = queries.min(keys - reach);
         let falling = queries - level;
-        let first = keys - 1 - level.min(keys - 1);
-        behind + level * reach + falling * first - falling * falling.saturating_sub(1) / 2
+        let first = keys.saturating_sub(1 + level);
+        let behind = level * reach + falling * first - falling * falling.saturating_sub(1) / 2;
+        before + behind + outside
     }
 }

@@ -152,7 +152,7 @@ impl Pass<'_> {
             Position::Rotated(index) => {
                 for (i, offsets) in by_sequence(spans, rows) {
                     let span = &spans[i];
-                    let rotation = self.rotations.find(&encoder.rotations, index, span.keys);
+                    let rotation = self.rotations.find(&encoder.rotations, index, self.sequences.length(i));
                     let x = matrix.row(span.first_query + offsets.start);
                     let (count, half) = (offsets.len(), rotation.half());
                     let angles = rotation.from(span.first_position + offsets.start);

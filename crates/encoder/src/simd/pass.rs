@@ -44,7 +44,7 @@ impl OwnRotations {
     pub(super) fn new(tables: &[Rotation], sequences: &Sequences<'_>) -> Self {
         let mut own: Vec<(usize, usize, Rotation)> = Vec::new();
         for (index, table) in tables.iter().enumerate() {
-            for length in sequences.all.iter().map(|span| span.keys) {
+            for length in sequences.all.iter().map(|span| span.queries) {
                 let known = own.iter().any(|(of, at, _)| (*of, *at) == (index, length));
                 if !known && let Some(rotation) = table.for_length(length) {
                     own.push((index, length, rotation));
