@@ -111,7 +111,7 @@ impl Encoder for SimdEncoder {
         let stride = self.dims.hidden_stride;
         let outputs = starts.outputs[batch.sequences()];
         let mut output = ctx.scratch.take(outputs * stride);
-        let ran = self.run(batch, rows, &starts, Wanted::Hidden, output.as_mut_ptr(), ctx);
+        let ran = self.run(batch, rows, &starts, Wanted::Hidden, &mut output, ctx);
         if let Err(error) = ran {
             ctx.scratch.give_back(output);
             return Err(error);
@@ -123,7 +123,7 @@ impl Encoder for SimdEncoder {
         batch.check(&self.limits)?;
         let starts = Starts::new(batch.lengths, Rows::First);
         let mut weights = vec![0.0; batch.tokens()];
-        self.run(batch, Rows::First, &starts, Wanted::FirstTokenAttention, weights.as_mut_ptr(), ctx)?;
+        self.run(batch, Rows::First, &starts, Wanted::FirstTokenAttention, &mut weights, ctx)?;
         Ok(weights)
     }
 
@@ -161,7 +161,7 @@ impl SimdEncoder {
         rows: Rows,
         starts: &Starts,
         wanted: Wanted,
-        output: *mut f32,
+        output: &mut [f32],
         ctx: &mut Context<'_>,
     ) -> Result<(), EncodeError> {
         if batch.sequences() == 0 {
@@ -175,7 +175,7 @@ impl SimdEncoder {
             rows,
             starts,
             wanted,
-            output,
+            output: output.as_mut_ptr(),
             checkpoint: ctx.checkpoint,
             stopped: AtomicBool::new(false),
             failure: OnceLock::new(),
@@ -190,7 +190,7 @@ impl SimdEncoder {
             Plan::Team => work.run_groups(&groups(batch.lengths, cost, threads), ctx.pool, ctx.scratch),
             Plan::Groups(groups) => work.run_groups(&groups, ctx.pool, ctx.scratch),
         }
-        ctx.scratch.trim();
+        ctx.scratch.trim(size_of_val(output));
         match work.failure.into_inner() {
             Some(error) => Err(error),
             None if work.stopped.into_inner() => Err(EncodeError::Stopped),

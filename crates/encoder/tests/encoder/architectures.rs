@@ -3,7 +3,7 @@
 
 use simile_encoder::spec::{AttentionPosition, EncoderSpec, Norm, NormPlacement, RopeScaling};
 use simile_encoder::{Architecture, Context};
-use simile_encoder::{Encoder, EncoderInput, Flow, Rows, Weights, simd};
+use simile_encoder::{Encoder, EncoderInput, Flow, Rows, Teamwork, Weights, simd};
 use simile_kernels::{Activation, Isa};
 
 use crate::reference::{Reference, difference};
@@ -150,6 +150,79 @@ fn a_part_done_wrong_is_far_from_the_reference() {
         let off = off(&ours, &theirs);
         if off < 10.0 * TOLERANCE {
             failures.push(format!("{name}, {what}: only off by {off:e}"));
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// Alone on several threads a short one goes by columns, a long one by rows; together they are a team's or make groups.
+const SHARED: [usize; 7] = [140, 1, 13, 12, 64, 33, 3];
+
+/// Numbers of threads, and whether they may work together: fewer than `determinism.rs` has, for many more models.
+const WAYS: [(usize, Teamwork); 4] =
+    [(2, Teamwork::Always), (3, Teamwork::Always), (7, Teamwork::Always), (3, Teamwork::Never)];
+
+#[test]
+fn every_architecture_has_the_same_bytes_in_any_company_on_any_number_of_threads() {
+    let texts = sequences(&SHARED, VOCAB);
+    let mut failures = Vec::new();
+    for variant in variants() {
+        let dir = write(&variant.architecture);
+        for isa in Isa::available() {
+            let encoder = load(isa, &variant.architecture, dir.path());
+            let mut one = Machine::new(1);
+            let alone: Vec<_> = texts
+                .iter()
+                .map(|ids| one.run(&*encoder, &Batch::of(std::slice::from_ref(ids)), Rows::All).remove(0))
+                .collect();
+            for (threads, teamwork) in WAYS {
+                let mut machine = Machine::new(threads);
+                machine.scratch.set_teamwork(teamwork);
+                let orders: [&[usize]; 4] = [&[6, 5, 4, 3, 2, 1, 0], &[0], &[2, 1], &[4]];
+                for (order, rows) in
+                    orders.iter().flat_map(|order| [Rows::All, Rows::First, Rows::Last].map(|rows| (order, rows)))
+                {
+                    let batch: Vec<Vec<u32>> = order.iter().map(|&i| texts[i].clone()).collect();
+                    let result = machine.run(&*encoder, &Batch::of(&batch), rows);
+                    for (&i, got) in order.iter().zip(&result) {
+                        let expected = match rows {
+                            Rows::All => &alone[i][..],
+                            Rows::First => &alone[i][..1],
+                            Rows::Last => &alone[i][alone[i].len() - 1..],
+                        };
+                        if got != expected {
+                            let what = format!("{}, {}, {threads} threads, {teamwork:?}", variant.name, isa.name());
+                            failures.push(format!("{what}, {rows:?}: {} tokens among {order:?}", SHARED[i]));
+                        }
+                    }
+                }
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+fn the_first_token_s_attention_has_the_same_bytes_on_any_number_of_threads() {
+    let texts = sequences(&SHARED, VOCAB);
+    let mut failures = Vec::new();
+    for variant in variants() {
+        let dir = write(&variant.architecture);
+        let encoder = load(Isa::best(), &variant.architecture, dir.path());
+        let weights = |machine: &mut Machine, texts: &[Vec<u32>]| {
+            let batch = Batch::of(texts);
+            let (pool, scratch) = (&machine.pool, &mut machine.scratch);
+            let mut ctx = Context { pool, scratch, checkpoint: &|| Flow::Continue };
+            encoder.first_token_attention(&batch.input(), &mut ctx).unwrap()
+        };
+        let mut one = Machine::new(1);
+        let alone: Vec<f32> = texts.iter().flat_map(|ids| weights(&mut one, std::slice::from_ref(ids))).collect();
+        for (threads, teamwork) in WAYS {
+            let mut machine = Machine::new(threads);
+            machine.scratch.set_teamwork(teamwork);
+            if weights(&mut machine, &texts) != alone {
+                failures.push(format!("{}, {threads} threads, {teamwork:?}", variant.name));
+            }
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
