@@ -39,7 +39,7 @@ pub enum LoadError {
         /// Its place in the list, from 0.
         position: usize,
         /// What could stand there.
-        supported: &'static str,
+        supported: String,
     },
     /// A configuration file asks for something that this library does not do.
     #[error("{file}: {key} is {value}, which is not supported. Supported is: {supported}")]

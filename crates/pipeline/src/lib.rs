@@ -8,13 +8,16 @@
 //! Promises: token ids equal the reference's; vectors are within 1e-5 of it; a vector depends on its text and the model's
 //! contract ([`TextModel::contract`]) alone; nothing that changes a vector is ignored, it is applied or refused by name.
 
+mod backbone;
 mod chunk;
 mod contract;
 mod dense;
 mod descriptor;
 mod error;
 mod json;
+mod layer_norm;
 mod model;
+mod modules;
 mod normalizer;
 mod options;
 mod parts;
@@ -22,8 +25,10 @@ mod plan;
 mod registry;
 mod sentence_transformers;
 mod slices;
+mod static_files;
 mod template;
 mod tokenizer;
+mod vector_modules;
 
 pub use chunk::{Chunk, ChunkRequest};
 pub use descriptor::{DescriptorOverrides, Matryoshka, ModelDescriptor, Origin, Origins};
