@@ -42,6 +42,7 @@
 pub mod encoder;
 pub mod error;
 pub mod families;
+pub mod heads;
 pub mod hidden;
 pub mod pooling;
 pub mod positions;
@@ -53,6 +54,7 @@ pub mod weights;
 pub use encoder::{Context, Encoder, EncoderInput, Flow, InputLimits, Rows};
 pub use error::{EncodeError, LoadError};
 pub use families::{Architecture, ConfigError, parse_config};
+pub use heads::{Classifier, Lexical, MaskedLm, MlmPooling, MlmSettings, Projection, TokenLogits};
 pub use hidden::{Hidden, SequenceRows};
 pub use pooling::Pooling;
 pub use scratch::{Scratch, Teamwork};

@@ -10,28 +10,37 @@
 
 mod chunk;
 mod contract;
+mod cross_encoder;
 mod dense;
 mod descriptor;
 mod error;
+mod head_model;
 mod json;
+mod kind;
 mod model;
+mod multi_vector;
 mod normalizer;
 mod options;
+mod outputs;
 mod parts;
 mod plan;
 mod registry;
 mod sentence_transformers;
 mod slices;
+mod sparse;
 mod template;
 mod tokenizer;
 
 pub use chunk::{Chunk, ChunkRequest};
 pub use descriptor::{DescriptorOverrides, Matryoshka, ModelDescriptor, Origin, Origins};
 pub use error::{LoadError, NonFinite, PipelineError};
+pub use head_model::{HeadDescriptor, HeadModel, load_head};
+pub use kind::ModelKind;
 pub use model::TextModel;
 pub use options::{LoadOptions, Precision, Truncate, UnknownName};
+pub use outputs::Outputs;
 pub use plan::{DEFAULT_BATCH_SIZE, plan};
 pub use registry::{RegistryEntry, registered, registry};
 pub use simile_encoder::Pooling;
 pub use template::{Rendered, Role, Template, Templates};
-pub use tokenizer::Tokens;
+pub use tokenizer::{Input, Tokens};

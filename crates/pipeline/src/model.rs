@@ -21,6 +21,7 @@ use crate::contract::{ContentIdentity, Contract, TextIdentity};
 use crate::dense::Dense;
 use crate::descriptor::{ModelDescriptor, resolve};
 use crate::error::{LoadError, NonFinite, PipelineError};
+use crate::kind::ModelKind;
 use crate::options::{LoadOptions, Precision};
 use crate::parts::{Parts, Sources};
 use crate::registry;
@@ -52,6 +53,7 @@ impl TextModel {
     /// # Errors
     /// Any [`LoadError`].
     pub fn load(files: &ModelFiles, options: &LoadOptions) -> Result<TextModel, LoadError> {
+        ModelKind::Dense.check(files)?;
         let read = sentence_transformers::read(files)?;
         let sources = Sources {
             transformer: &read.transformer,

@@ -94,8 +94,9 @@ const PROMPTS: &str = "config_sentence_transformers.json";
 /// [`LoadError::UnsupportedModule`], [`LoadError::UnsupportedValue`], [`LoadError::Malformed`], [`LoadError::Hub`].
 pub(crate) fn read(files: &ModelFiles) -> Result<Files, LoadError> {
     let modules = Modules::read(files)?;
-    let Transformer { limit, lowercase, bert_keys, truncation_side } = transformer(files, &modules.transformer)?;
-    let (query_prompt, passage_prompt) = prompts(files)?;
+    let Transformer { limit, lowercase, bert_keys, truncation_side } =
+        transformer(files, &modules.transformer, &Task::EMBEDDING)?;
+    let (query_prompt, passage_prompt) = prompts(files, "SentenceTransformer")?;
     Ok(Files {
         pooling: modules.pooling.map(|folder| pooling(files, &folder)).transpose()?,
         dense: modules.dense.iter().map(|folder| DenseConfig::read(files, folder)).collect::<Result<_, _>>()?,
@@ -181,6 +182,42 @@ impl Modules {
     }
 }
 
+/// A module of `modules.json`.
+pub(crate) struct Module {
+    /// Its class path, as the file has it.
+    pub(crate) path: String,
+    /// The last part of it; `None` for a class outside the packages whose classes are known.
+    pub(crate) class: Option<String>,
+    /// Its folder, with a trailing `/`; empty for the model's own.
+    pub(crate) folder: String,
+}
+
+/// `modules.json` as it is, for models that are not dense. `None` when it is not there.
+///
+/// # Errors
+/// [`LoadError::Malformed`], [`LoadError::Hub`].
+pub(crate) fn modules(files: &ModelFiles) -> Result<Option<Vec<Module>>, LoadError> {
+    let Some(json) = files.read_json(MODULES)? else { return Ok(None) };
+    let malformed = |key: String, value: &Value, expected| LoadError::Malformed {
+        file: MODULES.to_owned(),
+        key,
+        value: show(Some(value)),
+        expected,
+    };
+    let list = json.as_array().ok_or_else(|| malformed("the file".to_owned(), &json, "a list of modules"))?;
+    let module = |(position, module): (usize, &Value)| {
+        let text = |key: &str| {
+            let value = &module[key];
+            value.as_str().ok_or_else(|| malformed(format!("{key} of module {position}"), value, "a text"))
+        };
+        let path = text("type")?;
+        let known = ["sentence_transformers.", "pylate."].into_iter().any(|package| path.starts_with(package));
+        let class = known.then(|| path.rsplit('.').next().unwrap_or_default().to_owned());
+        Ok(Module { path: path.to_owned(), class, folder: folder(text("path")?)? })
+    };
+    list.iter().enumerate().map(module).collect::<Result<_, _>>().map(Some)
+}
+
 /// Refuses a Normalize module (of version 6) that works on something else than the sentence's vector.
 fn acts_on_the_vector(files: &ModelFiles, folder: &str) -> Result<(), LoadError> {
     let file = format!("{folder}config.json");
@@ -201,16 +238,28 @@ fn folder(path: &str) -> Result<String, LoadError> {
     Ok(format!("{path}/"))
 }
 
+/// What a transformer module is made for (`sentence_bert_config.json`, since version 6).
+pub(crate) struct Task {
+    /// `transformer_task`.
+    pub(crate) name: &'static str,
+    /// `module_output_name`.
+    pub(crate) output: &'static str,
+}
+
+impl Task {
+    pub(crate) const EMBEDDING: Task = Task { name: "feature-extraction", output: "token_embeddings" };
+}
+
 /// What the transformer module's files say.
-struct Transformer {
-    limit: Limit,
-    lowercase: bool,
-    bert_keys: BertKeys,
-    truncation_side: Option<Truncate>,
+pub(crate) struct Transformer {
+    pub(crate) limit: Limit,
+    pub(crate) lowercase: bool,
+    pub(crate) bert_keys: BertKeys,
+    pub(crate) truncation_side: Option<Truncate>,
 }
 
 /// Reads the files of the transformer module.
-fn transformer(files: &ModelFiles, folder: &str) -> Result<Transformer, LoadError> {
+pub(crate) fn transformer(files: &ModelFiles, folder: &str, task: &Task) -> Result<Transformer, LoadError> {
     let tokenizer_file = format!("{folder}tokenizer_config.json");
     let tokenizer = files.read_json(&tokenizer_file)?;
     let tokenizer = Keys::new(&tokenizer_file, tokenizer.as_ref())?;
@@ -236,8 +285,8 @@ fn transformer(files: &ModelFiles, folder: &str) -> Result<Transformer, LoadErro
             continue;
         };
         let keys = Keys::new(&file, Some(&json))?;
-        keys.only("transformer_task", "feature-extraction")?;
-        keys.only("module_output_name", "token_embeddings")?;
+        keys.only("transformer_task", task.name)?;
+        keys.only("module_output_name", task.output)?;
         arguments(&keys)?;
         lowercase = keys.flag("do_lower_case")?.unwrap_or(false);
         // Since version 6 the file has no limit any more: it is written to the tokenizer's.
@@ -327,10 +376,10 @@ fn flags(keys: &Keys<'_>) -> Result<Vec<Pooling>, LoadError> {
 }
 
 /// Prompts of queries and passages.
-fn prompts(files: &ModelFiles) -> Result<(Option<String>, Option<String>), LoadError> {
+pub(crate) fn prompts(files: &ModelFiles, model_type: &str) -> Result<(Option<String>, Option<String>), LoadError> {
     let json = files.read_json(PROMPTS)?;
     let keys = Keys::new(PROMPTS, json.as_ref())?;
-    keys.only("model_type", "SentenceTransformer")?;
+    keys.only("model_type", model_type)?;
     let prompts = keys.object("prompts")?;
     let prompt = |names: &[&str]| {
         for name in names {
