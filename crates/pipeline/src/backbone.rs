@@ -60,7 +60,7 @@ impl Backbone {
             Backbone::Transformer { encoder, poolings, rows } => {
                 let ids = batch.concat();
                 let lengths: Vec<usize> = batch.iter().map(|ids| ids.len()).collect();
-                let input = EncoderInput { input_ids: &ids, token_type_ids: &[], lengths: &lengths };
+                let input = EncoderInput { input_ids: &ids, token_type_ids: &[], lengths: &lengths, attended: &[] };
                 let hidden = encoder.forward(&input, *rows, ctx)?;
                 let vectors = pool(&hidden, poolings);
                 hidden.recycle(ctx.scratch);

@@ -126,19 +126,26 @@ impl Contract {
     }
 
     /// The contract as JSON, always the same text for the same contract.
+    #[cfg(test)]
     pub(crate) fn to_json(&self) -> String {
         serde_json::to_string(self).expect("a struct of texts and numbers is always JSON")
     }
 
     /// The id: the first 16 hexadecimal digits of the SHA-256 of [`Contract::to_json`].
     pub(crate) fn id(&self) -> String {
-        let mut hex = String::with_capacity(2 * ID_DIGITS);
-        for byte in &Sha256::digest(self.to_json())[..ID_DIGITS / 2] {
-            // Writing to a String cannot fail.
-            let _ = write!(hex, "{byte:02x}");
-        }
-        hex
+        id_of(self)
     }
+}
+
+/// The first 16 hexadecimal digits of the SHA-256 of a contract's JSON.
+pub(crate) fn id_of(contract: &impl Serialize) -> String {
+    let json = serde_json::to_string(contract).expect("a struct of texts and numbers is always JSON");
+    let mut hex = String::with_capacity(2 * ID_DIGITS);
+    for byte in &Sha256::digest(json)[..ID_DIGITS / 2] {
+        // Writing to a String cannot fail.
+        let _ = write!(hex, "{byte:02x}");
+    }
+    hex
 }
 
 #[cfg(test)]

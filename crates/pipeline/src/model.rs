@@ -21,6 +21,7 @@ use crate::chunk::{Chunk, ChunkRequest, Chunker};
 use crate::contract::{ContentIdentity, Contract, TextIdentity};
 use crate::descriptor::{ModelDescriptor, Resolved, resolve};
 use crate::error::{LoadError, NonFinite, PipelineError};
+use crate::kind::ModelKind;
 use crate::options::{LoadOptions, Precision};
 use crate::parts::{self, Parts, Sources};
 use crate::registry::{self, RegistryEntry};
@@ -53,6 +54,7 @@ impl TextModel {
     /// # Errors
     /// Any [`LoadError`].
     pub fn load(files: &ModelFiles, options: &LoadOptions) -> Result<TextModel, LoadError> {
+        ModelKind::Dense.check(files)?;
         let read = sentence_transformers::read(files)?;
         let entry = registry::registered(&files.id);
         let loaded = match &read.static_model {

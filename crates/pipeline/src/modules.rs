@@ -18,23 +18,41 @@ use crate::vector_modules::Kind;
 
 pub(crate) const MODULES: &str = "modules.json";
 
-/// Tasks that other classes of the public interface load: `model_type` of `config_sentence_transformers.json`, the class.
-pub(crate) const CLASSES: [(&str, &str); 3] = [
-    ("SparseEncoder", "SparseTextEmbedding"),
-    ("MultiVectorEncoder", "MultiVectorTextEmbedding"),
-    ("CrossEncoder", "TextCrossEncoder"),
-];
+/// A module of the list.
+pub(crate) struct Module {
+    /// Its class path, as the file has it.
+    pub(crate) path: String,
+    /// The last part of it; `None` for a class outside the packages whose classes are known.
+    pub(crate) class: Option<String>,
+    /// Its folder, with a trailing `/`; empty for the model's own.
+    pub(crate) folder: String,
+}
 
-/// Modules that belong to another kind of model, and the class that loads it.
-const OTHERS: [(&str, &str); 7] = [
-    ("MLMTransformer", "SparseTextEmbedding"),
-    ("SpladePooling", "SparseTextEmbedding"),
-    ("SparseStaticEmbedding", "SparseTextEmbedding"),
-    ("IDF", "SparseTextEmbedding"),
-    ("SparseAutoEncoder", "SparseTextEmbedding"),
-    ("MultiVectorMask", "MultiVectorTextEmbedding"),
-    ("LogitScore", "TextCrossEncoder"),
-];
+/// The list as it is; `None` when it is not there.
+///
+/// # Errors
+/// [`LoadError::Malformed`], [`LoadError::Hub`].
+pub(crate) fn list(files: &ModelFiles) -> Result<Option<Vec<Module>>, LoadError> {
+    let Some(json) = files.read_json(MODULES)? else { return Ok(None) };
+    let malformed = |key: String, value: &Value, expected| LoadError::Malformed {
+        file: MODULES.to_owned(),
+        key,
+        value: show(Some(value)),
+        expected,
+    };
+    let list = json.as_array().ok_or_else(|| malformed("the file".to_owned(), &json, "a list of modules"))?;
+    let module = |(position, module): (usize, &Value)| {
+        let text = |key: &str| {
+            let value = &module[key];
+            value.as_str().ok_or_else(|| malformed(format!("{key} of module {position}"), value, "a text"))
+        };
+        let path = text("type")?;
+        let known = ["sentence_transformers.", "pylate."].into_iter().any(|package| path.starts_with(package));
+        let class = known.then(|| path.rsplit('.').next().unwrap_or_default().to_owned());
+        Ok(Module { path: path.to_owned(), class, folder: folder(text("path")?)? })
+    };
+    list.iter().enumerate().map(module).collect::<Result<_, _>>().map(Some)
+}
 
 /// What makes the vector, or the token vectors, of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,8 +81,8 @@ impl Modules {
     /// # Errors
     /// [`LoadError::UnsupportedModule`], [`LoadError::Malformed`], [`LoadError::Hub`].
     pub(crate) fn read(files: &ModelFiles) -> Result<Modules, LoadError> {
-        match files.read_json(MODULES)? {
-            Some(json) => Modules::listed(files, &json),
+        match list(files)? {
+            Some(list) => Modules::listed(files, list),
             None => Modules::unlisted(files),
         }
     }
@@ -80,14 +98,7 @@ impl Modules {
         Ok(Modules { input, folder: String::new(), pooling, vector_modules: Vec::new(), normalize: None })
     }
 
-    fn listed(files: &ModelFiles, json: &Value) -> Result<Modules, LoadError> {
-        let malformed = |key: String, value: &Value, expected| LoadError::Malformed {
-            file: MODULES.to_owned(),
-            key,
-            value: show(Some(value)),
-            expected,
-        };
-        let list = json.as_array().ok_or_else(|| malformed("the file".to_owned(), json, "a list of modules"))?;
+    fn listed(files: &ModelFiles, list: Vec<Module>) -> Result<Modules, LoadError> {
         let mut modules = Modules {
             input: InputModule::Transformer,
             folder: String::new(),
@@ -95,28 +106,18 @@ impl Modules {
             vector_modules: Vec::new(),
             normalize: Some(false),
         };
-        for (position, module) in list.iter().enumerate() {
-            let text = |key: &str| {
-                let value = &module[key];
-                value.as_str().ok_or_else(|| malformed(format!("{key} of module {position}"), value, "a text"))
-            };
-            let class = text("type")?;
-            let folder = folder(text("path")?)?;
-            let known = class.strip_prefix("sentence_transformers.").and_then(|path| path.rsplit('.').next());
-            let refuse = |supported: &str| {
-                let other = OTHERS.iter().find(|(module, _)| Some(*module) == known);
+        let count = list.len();
+        for (position, Module { path, class, folder }) in list.into_iter().enumerate() {
+            let refuse = |supported| {
                 Err(LoadError::UnsupportedModule {
                     file: MODULES.to_owned(),
-                    module: class.to_owned(),
+                    module: path.clone(),
                     position,
-                    supported: match other {
-                        Some((_, class)) => format!("{supported}; {class} loads models with this module"),
-                        None => supported.to_owned(),
-                    },
+                    supported,
                 })
             };
             let pooled = modules.pooling.is_some() || modules.input == InputModule::StaticEmbedding;
-            match (position, known) {
+            match (position, class.as_deref()) {
                 (0, Some("Transformer")) => modules.folder = folder,
                 (0, Some("StaticEmbedding")) => {
                     modules.input = InputModule::StaticEmbedding;
@@ -137,7 +138,7 @@ impl Modules {
                 (_, Some("LayerNorm")) if modules.normalize == Some(false) => {
                     modules.vector_modules.push((Kind::LayerNorm, folder));
                 }
-                (_, Some("Normalize")) if position + 1 == list.len() => {
+                (_, Some("Normalize")) if position + 1 == count => {
                     modules.normalize = Some(true);
                     acts_on_the_vector(files, &folder)?;
                 }
@@ -145,9 +146,14 @@ impl Modules {
                 _ => return refuse("Dense, LayerNorm, Dropout, and Normalize at the end"),
             }
         }
-        match (list.len(), modules.input, &modules.pooling) {
+        match (count, modules.input, &modules.pooling) {
             (1.., InputModule::StaticEmbedding, None) | (2.., InputModule::Transformer, Some(_)) => Ok(modules),
-            _ => Err(malformed("the list".to_owned(), json, "at least Transformer and Pooling, or StaticEmbedding")),
+            _ => Err(LoadError::Malformed {
+                file: MODULES.to_owned(),
+                key: "the list".to_owned(),
+                value: format!("{count} modules"),
+                expected: "at least Transformer and Pooling, or StaticEmbedding",
+            }),
         }
     }
 }

@@ -19,7 +19,7 @@ use simile_hub::ModelFiles;
 
 use crate::error::LoadError;
 use crate::json::{Keys, show};
-use crate::modules::{self, InputModule, MODULES, Modules};
+use crate::modules::{InputModule, MODULES, Modules};
 use crate::normalizer::BertKeys;
 use crate::options::Truncate;
 use crate::static_files::StaticFiles;
@@ -98,11 +98,11 @@ const PROMPTS: &str = "config_sentence_transformers.json";
 /// [`LoadError::UnsupportedModule`], [`LoadError::UnsupportedValue`], [`LoadError::Malformed`], [`LoadError::Hub`].
 pub(crate) fn read(files: &ModelFiles) -> Result<Files, LoadError> {
     let modules = Modules::read(files)?;
-    let Prompts { query, passage, truncate_dim } = prompts(files)?;
+    let Prompts { query, passage, truncate_dim } = prompts(files, "SentenceTransformer")?;
     let (transformer, static_model, pooling, normalize);
     match modules.input {
         InputModule::Transformer => {
-            transformer = self::transformer(files, &modules.folder)?;
+            transformer = self::transformer(files, &modules.folder, &Task::EMBEDDING)?;
             static_model = None;
             pooling = modules.pooling.map(|folder| self::pooling(files, &folder)).transpose()?;
             normalize = modules.normalize;
@@ -141,13 +141,25 @@ pub(crate) fn read(files: &ModelFiles) -> Result<Files, LoadError> {
     })
 }
 
+/// What a transformer module is made for (`sentence_bert_config.json`, since version 6).
+pub(crate) struct Task {
+    /// `transformer_task`.
+    pub(crate) name: &'static str,
+    /// `module_output_name`.
+    pub(crate) output: &'static str,
+}
+
+impl Task {
+    pub(crate) const EMBEDDING: Task = Task { name: "feature-extraction", output: "token_embeddings" };
+}
+
 /// What the transformer module's files say.
-struct Transformer {
-    limit: Limit,
-    lowercase: bool,
-    bert_keys: BertKeys,
-    truncation_side: Option<Truncate>,
-    matryoshka: Vec<usize>,
+pub(crate) struct Transformer {
+    pub(crate) limit: Limit,
+    pub(crate) lowercase: bool,
+    pub(crate) bert_keys: BertKeys,
+    pub(crate) truncation_side: Option<Truncate>,
+    pub(crate) matryoshka: Vec<usize>,
 }
 
 impl Transformer {
@@ -164,7 +176,7 @@ impl Transformer {
 }
 
 /// Reads the files of the transformer module.
-fn transformer(files: &ModelFiles, folder: &str) -> Result<Transformer, LoadError> {
+pub(crate) fn transformer(files: &ModelFiles, folder: &str, task: &Task) -> Result<Transformer, LoadError> {
     let tokenizer_file = format!("{folder}tokenizer_config.json");
     let tokenizer = files.read_json(&tokenizer_file)?;
     let tokenizer = Keys::new(&tokenizer_file, tokenizer.as_ref())?;
@@ -193,8 +205,8 @@ fn transformer(files: &ModelFiles, folder: &str) -> Result<Transformer, LoadErro
             continue;
         };
         let keys = Keys::new(&file, Some(&json))?;
-        keys.only("transformer_task", "feature-extraction")?;
-        keys.only("module_output_name", "token_embeddings")?;
+        keys.only("transformer_task", task.name)?;
+        keys.only("module_output_name", task.output)?;
         arguments(&keys)?;
         lowercase = keys.flag("do_lower_case")?.unwrap_or(false);
         // Since version 6 the file has no limit any more: it is written to the tokenizer's.
@@ -284,24 +296,21 @@ fn flags(keys: &Keys<'_>) -> Result<Vec<Pooling>, LoadError> {
 }
 
 /// What `config_sentence_transformers.json` says.
-struct Prompts {
-    query: Option<String>,
-    passage: Option<String>,
+pub(crate) struct Prompts {
+    pub(crate) query: Option<String>,
+    pub(crate) passage: Option<String>,
     /// A dimension that the model was saved to be cut to: an allowed one, because the reference does not cut by itself.
-    truncate_dim: Option<usize>,
+    pub(crate) truncate_dim: Option<usize>,
 }
 
-fn prompts(files: &ModelFiles) -> Result<Prompts, LoadError> {
+/// Reads it; its `model_type`, where there is one, must be the one that is given.
+///
+/// # Errors
+/// [`LoadError::UnsupportedValue`], [`LoadError::Malformed`], [`LoadError::Hub`].
+pub(crate) fn prompts(files: &ModelFiles, model_type: &str) -> Result<Prompts, LoadError> {
     let json = files.read_json(PROMPTS)?;
     let keys = Keys::new(PROMPTS, json.as_ref())?;
-    match keys.text("model_type")? {
-        None | Some("SentenceTransformer") => {}
-        Some(kind) => {
-            let class = modules::CLASSES.iter().find(|(of, _)| *of == kind);
-            let advice = class.map_or(String::new(), |(_, class)| format!(" here; {class} loads it"));
-            return Err(keys.unsupported("model_type", &format!("SentenceTransformer{advice}")));
-        }
-    }
+    keys.only("model_type", model_type)?;
     let prompts = keys.object("prompts")?;
     let prompt = |names: &[&str]| {
         for name in names {

@@ -12,7 +12,7 @@
 //! of pipeline (see [`crate::slices`]) and 130 times the text for others.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use tokenizers::normalizers::{Lowercase, NormalizerWrapper, Sequence};
@@ -22,26 +22,52 @@ use crate::error::{LoadError, PipelineError};
 use crate::normalizer::{BertKeys, BertValues};
 use crate::options::Truncate;
 use crate::slices;
-use crate::template::Rendered;
+use crate::template::{Rendered, Role};
+
+/// One text of a call, as it comes in.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Input<'a> {
+    /// Which side of a search it is on.
+    pub role: Role,
+    /// The instruction for the template, instead of the model's own.
+    pub instruction: Option<&'a str>,
+    /// The other text of a pair, for models that score pairs.
+    pub query: Option<&'a str>,
+    /// The text.
+    pub text: &'a str,
+}
 
 /// One text as the encoder sees it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tokens {
     /// Ids after truncation, special tokens included.
     pub ids: Vec<u32>,
+    /// Token types, parallel to `ids`; empty means all 0.
+    pub types: Vec<u32>,
+    /// How many of the last ids were added to a query that is shorter than the model wants queries: no tokens of it.
+    pub padding: usize,
+    /// Which side of a search the text is on.
+    pub role: Role,
     /// Number of tokens before truncation, special tokens included.
     pub total: usize,
 }
 
 impl Tokens {
+    /// Number of tokens after truncation, special tokens included.
+    pub fn embedded(&self) -> usize {
+        self.ids.len() - self.padding
+    }
+
     /// Whether something was cut.
     pub fn truncated(&self) -> bool {
-        self.ids.len() < self.total
+        self.embedded() < self.total
     }
 }
 
 /// A tokenizer with the frame that it puts around a single text.
 pub(crate) struct Tokenizer {
+    /// The model's folder, for messages.
+    folder: PathBuf,
     inner: tokenizers::Tokenizer,
     /// Ids before a text (`[CLS]`).
     before: Vec<u32>,
@@ -83,7 +109,7 @@ impl Tokenizer {
         catch_unwind(|| {
             let mut inner = open(content).map_err(refuse)?;
             let normalizer = keys.apply(&mut inner)?;
-            Tokenizer::framed_by_its_file(inner, normalizer, lowercase).map_err(refuse)
+            Tokenizer::framed_by_its_file(folder, inner, normalizer, lowercase).map_err(refuse)
         })
         .unwrap_or_else(|panic| Err(refuse(format!("the tokenizers library panicked: {}", panic_message(&*panic)))))
     }
@@ -105,6 +131,7 @@ impl Tokenizer {
     }
 
     fn framed_by_its_file(
+        folder: &Path,
         mut inner: tokenizers::Tokenizer,
         normalizer: Option<BertValues>,
         lowercase: bool,
@@ -114,7 +141,7 @@ impl Tokenizer {
         }
         let (before, after) = frame(&inner)?;
         let slice = slices::are_safe(&inner).then_some(slices::SLICE);
-        Ok(Tokenizer { inner, before, after, normalizer, slice, model2vec: None })
+        Ok(Tokenizer { folder: folder.to_path_buf(), inner, before, after, normalizer, slice, model2vec: None })
     }
 
     /// The values of its BERT normalizer, if it has one.
@@ -160,7 +187,7 @@ impl Tokenizer {
             ids = raw.ids;
         }
         if ids.len() + self.special_tokens() <= max_length {
-            return Ok(Some(Tokens { ids: self.framed(&[&ids]), total }));
+            return Ok(Some(Tokens { ids: self.framed(&[&ids]), total, ..Tokens::default() }));
         }
         let room = max_length.saturating_sub(self.special_tokens());
         let ids = match truncate {
@@ -180,7 +207,7 @@ impl Tokenizer {
                 return Err(PipelineError::TextTooLong { limit: max_length, actual: length });
             }
         };
-        Ok(Some(Tokens { ids, total }))
+        Ok(Some(Tokens { ids, total, ..Tokens::default() }))
     }
 
     /// The byte where each token of a text without a template begins, without the frame, in order. `go_on` is asked
@@ -356,5 +383,6 @@ fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
     }
 }
 
+pub(crate) mod pairs;
 #[cfg(test)]
 mod tests;

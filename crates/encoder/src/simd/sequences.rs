@@ -47,12 +47,12 @@ impl<'a> Sequences<'a> {
         let (mut all, mut last, mut places) = (Vec::new(), Vec::new(), Vec::new());
         let (mut start, mut first_query) = (0, 0);
         for i in indices {
-            let keys = batch.lengths[i];
-            let queries = rows.count(keys);
-            all.push(Span { start, keys, first_query: start, queries: keys });
+            let (length, keys) = (batch.lengths[i], batch.attended(i));
+            let queries = rows.count(length);
+            all.push(Span { start, keys, first_query: start, queries: length });
             last.push(Span { start, keys, first_query, queries });
             places.push((starts.tokens[i], starts.outputs[i]));
-            start += keys;
+            start += length;
             first_query += queries;
         }
         Sequences { batch, rows, all, last, places }
@@ -60,7 +60,7 @@ impl<'a> Sequences<'a> {
 
     /// Rows of every layer but the last.
     pub(super) fn tokens(&self) -> usize {
-        self.all.last().map_or(0, |span| span.start + span.keys)
+        self.all.last().map_or(0, |span| span.start + span.queries)
     }
 
     /// Rows of the last layer.
@@ -76,7 +76,7 @@ impl<'a> Sequences<'a> {
     /// Row of the token that the last layer goes on with, for sequence `i`.
     pub(super) fn picked_row(&self, i: usize) -> usize {
         let span = &self.all[i];
-        span.start + self.rows.first(span.keys)
+        span.start + self.rows.first(span.queries)
     }
 
     /// Token id, token type and position of the token at `offset` in sequence `i`.
@@ -111,7 +111,7 @@ mod tests {
 
     fn batch(lengths: &[usize]) -> EncoderInput<'_> {
         const IDS: [u32; 16] = [10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25];
-        EncoderInput { input_ids: &IDS[..lengths.iter().sum()], token_type_ids: &[], lengths }
+        EncoderInput { input_ids: &IDS[..lengths.iter().sum()], token_type_ids: &[], lengths, attended: &[] }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::ops::Range;
 pub(super) struct Span {
     /// Row of its first token.
     pub start: usize,
-    /// Its tokens: rows that are attended to.
+    /// Rows that are attended to, its first ones: mostly all of its tokens.
     pub keys: usize,
     /// Row of its first query.
     pub first_query: usize,

@@ -82,7 +82,7 @@ fn ids(value: &Value) -> Vec<u32> {
     list(value, |id| id.as_u64().unwrap() as u32)
 }
 
-fn json(path: &Path) -> Value {
+pub fn json(path: &Path) -> Value {
     let content = fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     serde_json::from_slice(&content).unwrap()
 }
