@@ -120,6 +120,11 @@ impl<'a> SequenceRows<'a> {
         &self.data[r * self.stride..r * self.stride + self.hidden_size]
     }
 
+    /// The rows where they lie: row r begins at r times the second value, which is how far apart they are.
+    pub(crate) fn block(&self) -> (&'a [f32], usize) {
+        (self.data, self.stride)
+    }
+
     /// All rows in token order.
     pub fn iter(&self) -> impl Iterator<Item = &'a [f32]> + use<'a> {
         let this = *self;

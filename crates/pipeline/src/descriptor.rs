@@ -154,12 +154,11 @@ pub(crate) fn resolve(
     }
     let (normalize, normalize_origin) = first([
         (options.normalize, Origin::Option),
-        (files.modules_listed.then_some(files.normalize), Origin::Files),
+        (files.normalize, Origin::Files),
         (entry.map(|entry| entry.normalize), Origin::Registry),
         (Some(false), Origin::Default),
     ]);
-    let (limit, max_length) =
-        max_length(options.max_length, &files.limit, entry.map(|entry| entry.max_length), positions);
+    let (origin, max_length) = limit(options.max_length, &files.limit, entry.map(|entry| entry.max_length), positions);
     let (truncate, truncate_origin) = first([
         (options.truncate, Origin::Option),
         (files.truncation_side, Origin::Files),
@@ -195,6 +194,7 @@ pub(crate) fn resolve(
         }
     }
     let matryoshka = overrides.matryoshka.unwrap_or(match entry {
+        _ if !files.matryoshka.is_empty() => Matryoshka::Dimensions(files.matryoshka.clone()),
         Some(entry) if entry.matryoshka => Matryoshka::Any,
         _ => Matryoshka::None,
     });
@@ -208,7 +208,7 @@ pub(crate) fn resolve(
         origins: Origins {
             pooling: pooling_origin,
             normalize: normalize_origin,
-            max_length: limit,
+            max_length: origin,
             truncate: truncate_origin,
             query_template: query_origin,
             passage_template: passage_origin,
@@ -224,7 +224,12 @@ fn first<T, const N: usize>(values: [(Option<T>, Origin); N]) -> (T, Origin) {
 
 /// The limit in force: option, else the files' word, else the registry, else the smallest of the tokenizer's limit, the
 /// positions and 512; always capped at the positions.
-fn max_length(option: Option<usize>, files: &Limit, registered: Option<usize>, positions: usize) -> (Origin, usize) {
+pub(crate) fn limit(
+    option: Option<usize>,
+    files: &Limit,
+    registered: Option<usize>,
+    positions: usize,
+) -> (Origin, usize) {
     let assumed = files.tokenizer.unwrap_or(usize::MAX).min(DEFAULT_LENGTH);
     let (value, origin) = first([
         (option, Origin::Option),
@@ -305,7 +310,7 @@ mod tests {
             .into_iter()
             .filter(|((option, stated, tokenizer, registered, positions), want)| {
                 let files = Limit { stated: *stated, tokenizer: *tokenizer };
-                max_length(*option, &files, *registered, *positions) != *want
+                limit(*option, &files, *registered, *positions) != *want
             })
             .collect();
         assert!(wrong.is_empty(), "{wrong:?}");

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use simile_hub::HubError;
 
-use crate::{Matryoshka, Role};
+use crate::{Matryoshka, ModelKind, Role};
 
 /// Why a model could not be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -123,6 +123,38 @@ pub enum LoadError {
         value: usize,
         /// Tokens that are added to every text.
         special: usize,
+    },
+    /// The files are of another kind of model.
+    #[error("'{}' holds a {found} model: {} loads it, not {}", folder.display(), found.class(), wanted.class())]
+    WrongKind {
+        /// The model's folder.
+        folder: PathBuf,
+        /// What the files say.
+        found: ModelKind,
+        /// What was asked for.
+        wanted: ModelKind,
+    },
+    /// The files have nothing of the kind that was asked for.
+    #[error("'{}' holds no {wanted} model: {reason}", folder.display())]
+    NotOfKind {
+        /// The model's folder.
+        folder: PathBuf,
+        /// What was asked for.
+        wanted: ModelKind,
+        /// What is missing, and what would do.
+        reason: String,
+    },
+    /// An option that this kind of model cannot follow.
+    #[error("the option {option} is {value}, which a {kind} model cannot follow. Supported: {supported}")]
+    UnsupportedOption {
+        /// The option's name.
+        option: &'static str,
+        /// Its value.
+        value: String,
+        /// The kind.
+        kind: ModelKind,
+        /// What would be valid.
+        supported: &'static str,
     },
     /// An override that makes no sense.
     #[error("the descriptor's {key} is {value}, allowed is {allowed}")]
