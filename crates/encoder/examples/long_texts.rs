@@ -53,7 +53,7 @@ const NAMES: TensorNames = TensorNames {
 fn spec(hidden: usize, heads: (usize, usize, usize), intermediate: usize) -> EncoderSpec {
     let (heads, kv_heads, head_dim) = heads;
     let layer = LayerSpec {
-        placement: NormPlacement::Post { attention_residual: 1.0 },
+        placement: NormPlacement::Post { twice: false },
         norm: LAYER_NORM,
         attention: AttentionSpec {
             heads,
