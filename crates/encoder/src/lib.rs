@@ -49,6 +49,7 @@ pub mod positions;
 pub mod scratch;
 pub mod simd;
 pub mod spec;
+pub mod static_embedding;
 pub mod weights;
 
 pub use encoder::{Context, Encoder, EncoderInput, Flow, InputLimits, Rows};
@@ -59,4 +60,5 @@ pub use hidden::{Hidden, SequenceRows};
 pub use pooling::Pooling;
 pub use scratch::{Scratch, Teamwork};
 pub use simd::load_simd;
+pub use static_embedding::StaticEmbedding;
 pub use weights::{Weights, WeightsError};

@@ -9,14 +9,14 @@ use std::fmt::Write as _;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use simile_encoder::{LoadError as EncoderError, Weights};
-use simile_hub::{HubError, ModelFiles};
+use simile_hub::ModelFiles;
 
-use crate::dense::DenseConfig;
 use crate::descriptor::ModelDescriptor;
 use crate::error::LoadError;
 use crate::normalizer::BertValues;
 use crate::options::Precision;
 use crate::template::{Template, Templates};
+use crate::vector_modules::{VectorModuleConfig, weight_files};
 
 /// Raised when the meaning of a field changes; an added field changes every id by itself.
 const VERSION: u32 = 1;
@@ -57,33 +57,36 @@ pub(crate) struct ContentIdentity {
     tokenizer: String,
     /// `model.safetensors`, or its shards in the order of their names.
     weights: Vec<String>,
-    /// Configuration and weights of each Dense module.
+    /// Configuration and weights of each module behind the pooling, Dense or LayerNorm, in order.
     dense: Vec<[String; 2]>,
 }
 
 impl ContentIdentity {
-    /// Hashes the files of a model whose transformer is in `transformer` (empty, or a folder with a trailing `/`).
+    /// Hashes the files of a model: its `config` (which a static model need not have), the tokenizer and weights in the
+    /// folder of its input module (empty, or with a trailing `/`), and the modules behind the pooling.
     ///
     /// # Errors
     /// As [`ModelFiles::sha256`] and [`Weights::file_names`].
     pub(crate) fn read(
         files: &ModelFiles,
-        transformer: &str,
-        dense: &[DenseConfig],
+        config: &str,
+        folder: &str,
+        modules: &[VectorModuleConfig],
     ) -> Result<ContentIdentity, LoadError> {
         // The files that the loader chooses.
-        let weights = Weights::file_names(&files.folder.join(transformer)).map_err(EncoderError::from)?;
-        let hash = |name: &str| files.sha256(&format!("{transformer}{name}"));
+        let weights = Weights::file_names(&files.folder.join(folder)).map_err(EncoderError::from)?;
+        let hash = |name: &str| files.sha256(&format!("{folder}{name}"));
+        let module = |module: &VectorModuleConfig| -> Result<[String; 2], LoadError> {
+            let folder = module.folder();
+            let weights = weight_files(files, folder)?;
+            let weights = weights.iter().map(|name| files.sha256(name)).collect::<Result<Vec<_>, _>>()?;
+            Ok([files.sha256(&format!("{folder}config.json"))?, weights.join("+")])
+        };
         Ok(ContentIdentity {
-            config: hash("config.json")?,
+            config: if files.exists(config) { files.sha256(config)? } else { String::new() },
             tokenizer: hash("tokenizer.json")?,
             weights: weights.iter().map(|name| hash(name)).collect::<Result<_, _>>()?,
-            dense: dense
-                .iter()
-                .map(|module| {
-                    Ok([files.sha256(&format!("{}config.json", module.folder))?, files.sha256(&module.weights())?])
-                })
-                .collect::<Result<_, HubError>>()?,
+            dense: modules.iter().map(module).collect::<Result<_, _>>()?,
         })
     }
 }

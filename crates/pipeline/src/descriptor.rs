@@ -154,7 +154,7 @@ pub(crate) fn resolve(
     }
     let (normalize, normalize_origin) = first([
         (options.normalize, Origin::Option),
-        (files.modules_listed.then_some(files.normalize), Origin::Files),
+        (files.normalize, Origin::Files),
         (entry.map(|entry| entry.normalize), Origin::Registry),
         (Some(false), Origin::Default),
     ]);
@@ -194,6 +194,7 @@ pub(crate) fn resolve(
         }
     }
     let matryoshka = overrides.matryoshka.unwrap_or(match entry {
+        _ if !files.matryoshka.is_empty() => Matryoshka::Dimensions(files.matryoshka.clone()),
         Some(entry) if entry.matryoshka => Matryoshka::Any,
         _ => Matryoshka::None,
     });

@@ -150,9 +150,9 @@ impl Base {
         folder: &str,
         task: &Task,
     ) -> Result<(Base, Checkpoint), LoadError> {
-        let Transformer { limit, lowercase, bert_keys, truncation_side } =
+        let Transformer { limit, lowercase, bert_keys, truncation_side, .. } =
             sentence_transformers::transformer(files, folder, task)?;
-        let sources = Sources { transformer: folder, bert_keys: &bert_keys, lowercase, dense: &[] };
+        let sources = Sources { transformer: folder, bert_keys: &bert_keys, lowercase, modules: &[] };
         let Parts { config, encoder, tokenizer, content } = Parts::load(files, options, &sources)?;
         let weights = Weights::open(&files.folder.join(folder)).map_err(EncoderError::from)?;
         let architecture = parse_config(&config, &|name| weights.get(name).is_some()).map_err(EncoderError::from)?;

@@ -8,6 +8,7 @@
 //! Promises: token ids equal the reference's; vectors are within 1e-5 of it; a vector depends on its text and the model's
 //! contract ([`TextModel::contract`]) alone; nothing that changes a vector is ignored, it is applied or refused by name.
 
+mod backbone;
 mod chunk;
 mod contract;
 mod cross_encoder;
@@ -17,7 +18,9 @@ mod error;
 mod head_model;
 mod json;
 mod kind;
+mod layer_norm;
 mod model;
+mod modules;
 mod multi_vector;
 mod normalizer;
 mod options;
@@ -28,8 +31,10 @@ mod registry;
 mod sentence_transformers;
 mod slices;
 mod sparse;
+mod static_files;
 mod template;
 mod tokenizer;
+mod vector_modules;
 
 pub use chunk::{Chunk, ChunkRequest};
 pub use descriptor::{DescriptorOverrides, Matryoshka, ModelDescriptor, Origin, Origins};

@@ -16,9 +16,10 @@ use crate::error::{LoadError, PipelineError};
 use crate::head_model::{Base, HeadDescriptor, HeadModel};
 use crate::json::{Keys, show};
 use crate::kind::ModelKind;
+use crate::modules;
 use crate::options::{LoadOptions, Truncate};
 use crate::outputs::Outputs;
-use crate::sentence_transformers::{self, Task};
+use crate::sentence_transformers::Task;
 use crate::template::{Role, Templates};
 use crate::tokenizer::{Input, Tokens};
 
@@ -76,7 +77,7 @@ impl MultiVectorModel {
         }
         if files.exists(METADATA) {
             Self::colbert(files, options)
-        } else if let Some(modules) = sentence_transformers::modules(files)? {
+        } else if let Some(modules) = modules::list(files)? {
             Self::pylate(files, options, &modules)
         } else {
             let reason = format!(
@@ -119,7 +120,7 @@ impl MultiVectorModel {
     fn pylate(
         files: &ModelFiles,
         options: &LoadOptions,
-        modules: &[sentence_transformers::Module],
+        modules: &[modules::Module],
     ) -> Result<MultiVectorModel, LoadError> {
         let known: Vec<Option<&str>> = modules.iter().map(|module| module.class.as_deref()).collect();
         let [transformer, dense] = modules else {

@@ -19,9 +19,10 @@ use crate::error::{LoadError, PipelineError};
 use crate::head_model::{Base, HeadDescriptor, HeadModel};
 use crate::json::{Keys, show};
 use crate::kind::ModelKind;
+use crate::modules;
 use crate::options::LoadOptions;
 use crate::outputs::Outputs;
-use crate::sentence_transformers::{self, Task};
+use crate::sentence_transformers::{self, Prompts, Task};
 use crate::template::{Role, Template, Templates};
 use crate::tokenizer::{Input, Tokens};
 
@@ -122,7 +123,7 @@ impl SparseModel {
     ) -> Result<SparseModel, LoadError> {
         let max_length = base.max_length(options, base.tokenizer.special_tokens())?;
         let kind = if settings.head == "splade" { "SparseEncoder" } else { "SentenceTransformer" };
-        let (query, passage) = sentence_transformers::prompts(files, kind)?;
+        let Prompts { query, passage, .. } = sentence_transformers::prompts(files, kind)?;
         let template = |prompt: Option<String>| prompt.map(|prompt| Template::prefix(&prompt));
         let templates = Templates { query: template(query), passage: template(passage), default_instruction: None };
         let pattern = |template: &Option<Template>| template.as_ref().map(|template| template.pattern().to_owned());
@@ -215,7 +216,7 @@ struct Modules {
 
 impl Modules {
     fn read(files: &ModelFiles) -> Result<Modules, LoadError> {
-        let listed = sentence_transformers::modules(files)?;
+        let listed = modules::list(files)?;
         let Some(listed) = listed else {
             let pooling = files.exists(POOLING).then(|| POOLING.to_owned());
             return Ok(Modules { transformer: String::new(), pooling });
