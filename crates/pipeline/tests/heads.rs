@@ -162,12 +162,14 @@ fn compare(model: &dyn HeadModel, golden: &Value) -> Vec<String> {
 }
 
 /// The tiny checkpoints of these kinds.
-const TINY: [(ModelKind, &str); 5] = [
+const TINY: [(ModelKind, &str); 7] = [
     (ModelKind::Sparse, "tiny-splade"),
     (ModelKind::Sparse, "tiny-st6-splade"),
     (ModelKind::MultiVector, "tiny-colbert"),
     (ModelKind::Rerank, "tiny-cross-bert"),
     (ModelKind::Rerank, "tiny-st6-cross-bert"),
+    (ModelKind::Rerank, "tiny-cross-xlmr"),
+    (ModelKind::Rerank, "tiny-qwen3-reranker"),
 ];
 
 #[test]
