@@ -88,6 +88,37 @@ test('token vectors and their score are those of the reference', async (t) => {
   t.is(asked[0]?.count, colbert.descriptor.queryLength ?? 0)
 })
 
+test('BM25 needs no files and no network', async (t) => {
+  await using model = await SparseTextEmbedding.load('qdrant/BM25')
+  t.is(model.descriptor.head, 'bm25')
+  const rows = await model.passageEmbed(['The dog saw a dog.', '', 'the', 'A dog'])
+  // Of two words, one of them twice: 2 (1.2 + 1) / (2 + 1.2 (0.25 + 0.75 * 3 / 256)).
+  const [dog, saw] = (rows[0]?.values.length === 2 ? rows[0].values : []) as unknown as [number, number]
+  const weight = (f: number, n: number) => (f * 2.2) / (f + 1.2 * (0.25 + (0.75 * n) / 256))
+  const sorted = [dog, saw].sort((a, b) => b - a) as [number, number]
+  t.true(near(sorted[0], weight(2, 3)) && near(sorted[1], weight(1, 3)), `${sorted}`)
+  t.deepEqual(
+    rows.tokens.map(({ total }) => total),
+    [3, 0, 0, 1],
+  )
+  t.is(rows[1]?.indices.length, 0)
+  const [query] = await model.queryEmbed(['which dogs?'])
+  t.deepEqual([...(query?.values ?? [])], [1])
+  t.deepEqual(query?.indices, rows[3]?.indices)
+  t.true(rows[0]?.indices.includes(query?.indices[0] as number))
+})
+
+test('a reranker with a prompt takes an instruction', async (t) => {
+  await using model = await TextCrossEncoder.load(tiny('tiny-qwen3-reranker'))
+  t.is(model.descriptor.head, 'yes-no')
+  const [usual] = await model.score('what is a vector', ['a list'])
+  const instruction = model.descriptor.defaultInstruction as string
+  const [same] = await model.score('what is a vector', ['a list'], { instruction })
+  const [other] = await model.score('what is a vector', ['a list'], { instruction: 'find lists' })
+  t.is(same, usual)
+  t.not(other, usual)
+})
+
 test('maxSim by hand', (t) => {
   const of = (...rows: number[][]): TokenVectors => ({
     data: new Float32Array(rows.flat()),
@@ -101,7 +132,7 @@ test('maxSim by hand', (t) => {
   t.true(EmbedError.is(error) && error.code === 'DimensionMismatch')
 })
 
-for (const name of ['tiny-cross-bert', 'tiny-st6-cross-bert']) {
+for (const name of ['tiny-cross-bert', 'tiny-st6-cross-bert', 'tiny-cross-xlmr', 'tiny-qwen3-reranker']) {
   test(`scores of ${name} are those of the reference`, async (t) => {
     const { pairs, scores: want } = golden(name)
     await using model = await TextCrossEncoder.load(tiny(name))
