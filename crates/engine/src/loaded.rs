@@ -405,6 +405,12 @@ fn resolve(
     report: &mut dyn FnMut(Progress),
 ) -> Result<(String, Load<LoadedModel>), Failure> {
     request.threads.map(threads::check).transpose()?;
+    if request.kind == ModelKind::Sparse && simile_pipeline::is_computed(&request.model.id_or_folder) {
+        let (max_length, truncate) = (request.max_length, request.truncate);
+        let options = LoadOptions { max_length, truncate, ..LoadOptions::new(isa) };
+        let key = format!("computed\n{max_length:?}\n{truncate:?}");
+        return Ok((key, Box::new(move || Ok(LoadedModel::new(Loaded::Head(simile_pipeline::computed(&options)))))));
+    }
     let download = Arc::new(StopDownload(Stop::default()));
     abandoned.listen(&download);
     let files = simile_hub::obtain(&request.model, &request.hub, &download.0, report).map_err(convert::hub)?;

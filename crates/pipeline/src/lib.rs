@@ -9,6 +9,8 @@
 //! contract ([`TextModel::contract`]) alone; nothing that changes a vector is ignored, it is applied or refused by name.
 
 mod backbone;
+mod bm25;
+mod bm42;
 mod chunk;
 mod contract;
 mod cross_encoder;
@@ -35,7 +37,9 @@ mod static_files;
 mod template;
 mod tokenizer;
 mod vector_modules;
+mod words;
 
+pub use bm25::{computed, is_computed};
 pub use chunk::{Chunk, ChunkRequest};
 pub use descriptor::{DescriptorOverrides, Matryoshka, ModelDescriptor, Origin, Origins};
 pub use error::{LoadError, NonFinite, PipelineError};

@@ -15,6 +15,7 @@ use simile_encoder::{
 };
 use simile_hub::ModelFiles;
 
+use crate::bm42::{Bm42, is_bm42};
 use crate::error::{LoadError, PipelineError};
 use crate::head_model::{Base, HeadDescriptor, HeadModel};
 use crate::json::{Keys, show};
@@ -67,6 +68,9 @@ impl SparseModel {
                 wanted: ModelKind::Sparse,
                 reason: "MiniCOIL is not supported. Supported are SPLADE, BGE-M3, BM42 and BM25".to_owned(),
             });
+        }
+        if is_bm42(&files.id) {
+            return Ok(Box::new(Bm42::load(files, options)?));
         }
         match LEXICAL.iter().find(|name| files.exists(name)) {
             Some(name) => Self::lexical(files, options, name),

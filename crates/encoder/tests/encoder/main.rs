@@ -12,4 +12,5 @@ mod numbers;
 mod pooling;
 mod reference;
 mod run;
+mod torch;
 mod variants;
