@@ -91,7 +91,6 @@ fn encoder(error: &simile_encoder::LoadError) -> ErrorKind {
         Config(
             ConfigError::MissingModelType { .. }
             | ConfigError::UnknownModelType { .. }
-            | ConfigError::UnsupportedFamily { .. }
             | ConfigError::Unsupported { .. },
         )
         | Weights(WeightsError::OnlyOtherFormats { .. } | WeightsError::Dtype { .. }) => ErrorKind::UnsupportedModel,

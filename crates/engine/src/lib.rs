@@ -58,5 +58,5 @@ pub use simile_hub::{HubOptions, HubSettings, ModelFiles, ModelRequest, Progress
 #[doc(no_inline)]
 pub use simile_pipeline::{
     Chunk, ChunkRequest, DescriptorOverrides, HeadDescriptor, HeadModel, Matryoshka, ModelDescriptor, ModelKind,
-    Origin, Pooling, Precision, RegistryEntry, Role, Truncate, registry,
+    Origin, Pooling, Precision, RegistryEntry, Role, TextModel, Truncate, registry,
 };

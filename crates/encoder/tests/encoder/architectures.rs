@@ -126,7 +126,7 @@ fn a_part_done_wrong_is_far_from_the_reference() {
             spec.layers[1].norm = Norm::RmsNorm { epsilon: 0.01, offset: 0.9 };
         }),
         ("JinaBert with norms of q and k", "one residual", |spec| {
-            spec.layers[1].placement = NormPlacement::Post { attention_residual: 1.0 };
+            spec.layers[1].placement = NormPlacement::Post { twice: false };
         }),
         ("GteNew", "no scaling", |spec| rope_of(spec, 1, |rope| rope.scaling = RopeScaling::None)),
         ("NomicBert", "no scaling", |spec| rope_of(spec, 1, |rope| rope.scaling = RopeScaling::None)),

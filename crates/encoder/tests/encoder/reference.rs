@@ -120,9 +120,12 @@ impl Reference {
         x.iter()
             .zip(&attended)
             .map(|(x, attended)| match layer.placement {
-                NormPlacement::Post { attention_residual } => {
-                    let residual: Values = x.iter().map(|x| x * f64::from(attention_residual)).collect();
-                    let x = norm(names.attention_norm, &add(&residual, attended));
+                NormPlacement::Post { twice } => {
+                    let mut sum = add(x, attended);
+                    if twice {
+                        sum = add(x, &norm(names.attention_output_norm.unwrap(), &sum));
+                    }
+                    let x = norm(names.attention_norm, &sum);
                     norm(names.mlp_norm, &add(&x, &mlp(&x)))
                 }
                 NormPlacement::Pre { .. } => {

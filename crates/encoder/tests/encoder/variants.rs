@@ -61,7 +61,7 @@ fn rope(theta: f64) -> AttentionPosition {
 /// BERT in sizes that are no multiple of any vector: hidden 60, 5 heads of 12, a middle of 100.
 fn bert() -> EncoderSpec {
     let layer = LayerSpec {
-        placement: NormPlacement::Post { attention_residual: 1.0 },
+        placement: NormPlacement::Post { twice: false },
         norm: LAYER_NORM,
         attention: AttentionSpec {
             heads: 5,
@@ -227,7 +227,7 @@ pub fn variants() -> Vec<Variant> {
         plain("JinaBert with norms of q and k", {
             let mut spec = jina();
             for layer in &mut spec.layers {
-                layer.placement = NormPlacement::Post { attention_residual: 2.0 };
+                layer.placement = NormPlacement::Post { twice: true };
                 layer.attention.qk_norm = Some(QkNorm::AllHeads(LAYER_NORM));
             }
             spec
@@ -327,6 +327,9 @@ fn tensors(architecture: &Architecture) -> Vec<Entry> {
         let of = |entry: &str| LayerNames::of(entry, i);
         for entry in [names.attention_norm, names.mlp_norm] {
             norm(&mut all, layer.norm, of(entry), hidden);
+        }
+        if layer.placement == (NormPlacement::Post { twice: true }) {
+            norm(&mut all, layer.norm, of(names.attention_output_norm.unwrap()), hidden);
         }
         if layer.placement == NormPlacement::Sandwich {
             for entry in [names.attention_output_norm, names.mlp_output_norm] {
