@@ -28,7 +28,7 @@
 //!
 //! // Two texts: "hello world" and "hello".
 //! let ids = [101, 7592, 2088, 102, 101, 7592, 102];
-//! let batch = EncoderInput { input_ids: &ids, token_type_ids: &[], lengths: &[4, 3] };
+//! let batch = EncoderInput { input_ids: &ids, token_type_ids: &[], lengths: &[4, 3], attended: &[] };
 //! let (pool, mut scratch) = (ThreadPool::new(2), Scratch::new());
 //! let mut context = Context { pool: &pool, scratch: &mut scratch, checkpoint: &|| Flow::Continue };
 //! let hidden = encoder.forward(&batch, Pooling::Mean.rows(), &mut context)?;

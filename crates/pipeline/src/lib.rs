@@ -17,6 +17,7 @@ mod json;
 mod model;
 mod normalizer;
 mod options;
+mod parts;
 mod plan;
 mod registry;
 mod sentence_transformers;

@@ -11,10 +11,8 @@
 
 use std::fmt;
 use std::sync::OnceLock;
-use std::thread;
 
-use serde_json::Value;
-use simile_encoder::{Context, EncodeError, Encoder, EncoderInput, Pooling, Rows, load_simd};
+use simile_encoder::{Context, EncodeError, Encoder, EncoderInput, Pooling, Rows};
 use simile_hub::ModelFiles;
 use simile_kernels::{Isa, l2_normalize};
 
@@ -24,6 +22,7 @@ use crate::dense::Dense;
 use crate::descriptor::{ModelDescriptor, resolve};
 use crate::error::{LoadError, NonFinite, PipelineError};
 use crate::options::{LoadOptions, Precision};
+use crate::parts::{Parts, Sources};
 use crate::registry;
 use crate::sentence_transformers::{self, Files};
 use crate::template::{Role, Templates};
@@ -48,72 +47,30 @@ pub struct TextModel {
 impl TextModel {
     /// Loads a model from its files.
     ///
-    /// Cost: the weights are read once and packed; their hash is taken beside it on a thread of its own, unless it is
-    /// known already (see [`ModelFiles::sha256`]).
+    /// Cost: the weights are read once and packed, and hashed beside it.
     ///
     /// # Errors
     /// Any [`LoadError`].
     pub fn load(files: &ModelFiles, options: &LoadOptions) -> Result<TextModel, LoadError> {
         let read = sentence_transformers::read(files)?;
-        let folder = &read.transformer;
-        let missing = |name: &str, advice| LoadError::MissingFile {
-            folder: files.folder.clone(),
-            name: format!("{folder}{name}"),
-            advice,
+        let sources = Sources {
+            transformer: &read.transformer,
+            bert_keys: &read.bert_keys,
+            lowercase: read.lowercase,
+            dense: &read.dense,
         };
-        let config = files
-            .read_json(&format!("{folder}config.json"))?
-            .ok_or_else(|| missing("config.json", "Give the folder of a transformers model"))?;
-        let tokenizer_json = files.read(&format!("{folder}tokenizer.json"))?.ok_or_else(|| {
-            missing(
-                "tokenizer.json",
-                "Other tokenizer files are not read; save it again with transformers' AutoTokenizer",
-            )
-        })?;
-        let tokenizer = Tokenizer::new(&files.folder, &tokenizer_json, &read.bert_keys, read.lowercase)?;
-
-        let encoder_folder = files.folder.join(folder);
-        let (encoder, content) = thread::scope(|scope| {
-            let hashing = thread::Builder::new()
-                .name("simile-hash".to_owned())
-                .spawn_scoped(scope, || ContentIdentity::read(files, folder, &read.dense));
-            let encoder = load_simd(options.isa, &config, &encoder_folder);
-            let content = match hashing.map(|thread| thread.join()) {
-                Ok(Ok(content)) => content,
-                // No thread was to be had, or it panicked: here, where a panic is seen.
-                _ => ContentIdentity::read(files, folder, &read.dense),
-            };
-            (encoder, content)
-        });
-        let parts = Parts { encoder: encoder?, tokenizer, content };
-        Self::assemble(files, options, &read, &config, parts)
-    }
-
-    fn assemble(
-        files: &ModelFiles,
-        options: &LoadOptions,
-        read: &Files,
-        config: &Value,
-        parts: Parts,
-    ) -> Result<TextModel, LoadError> {
+        let parts = Parts::load(files, options, &sources)?;
         let entry = registry::registered(&files.id);
-        let resolved = resolve(options, read, entry, parts.encoder.max_position_embeddings())?;
-        let special = parts.tokenizer.special_tokens();
-        if resolved.max_length <= special {
-            return Err(LoadError::MaxLengthTooSmall { value: resolved.max_length, special });
-        }
-        let (largest, table) = (parts.tokenizer.largest_id(), parts.encoder.vocab_size());
-        if largest as usize >= table {
-            return Err(LoadError::VocabularyMismatch { largest, rows: table });
-        }
-        let dimensions = widths(read, parts.encoder.hidden_size(), resolved.pooling.len())?;
+        let resolved = resolve(options, &read, entry, parts.encoder.max_position_embeddings())?;
+        parts.check(resolved.max_length)?;
+        let dimensions = widths(&read, parts.encoder.hidden_size(), resolved.pooling.len())?;
         let dense = read.dense.iter().map(|config| Dense::load(options.isa, files, config));
         let dense = dense.collect::<Result<Vec<_>, _>>()?;
         let pattern = |role| resolved.templates.of(role).map(|template| template.pattern().to_owned());
         let descriptor = ModelDescriptor {
             id: files.id.clone(),
             revision: files.revision.clone(),
-            model_type: config["model_type"].as_str().unwrap_or_default().to_owned(),
+            model_type: parts.model_type(),
             query_template: pattern(Role::Query),
             passage_template: pattern(Role::Passage),
             default_instruction: resolved.templates.default_instruction.clone(),
@@ -296,7 +253,7 @@ impl TextModel {
         }
         let ids = batch.concat();
         let lengths: Vec<usize> = batch.iter().map(|ids| ids.len()).collect();
-        let input = EncoderInput { input_ids: &ids, token_type_ids: &[], lengths: &lengths };
+        let input = EncoderInput { input_ids: &ids, token_type_ids: &[], lengths: &lengths, attended: &[] };
         let hidden = self.encoder.forward(&input, self.rows, ctx)?;
         let mut vectors = pool(&hidden, &self.descriptor.pooling);
         hidden.recycle(ctx.scratch);
@@ -327,12 +284,6 @@ impl fmt::Debug for TextModel {
             .field("isa", &self.isa.name())
             .finish_non_exhaustive()
     }
-}
-
-struct Parts {
-    encoder: Box<dyn Encoder>,
-    tokenizer: Tokenizer,
-    content: Result<ContentIdentity, LoadError>,
 }
 
 /// Rows of the last layer that are read: those that all poolings agree on, else all.
