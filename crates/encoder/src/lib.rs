@@ -40,7 +40,7 @@
 //! ```
 
 #[cfg(feature = "candle")]
-mod candle;
+pub mod candle;
 pub mod device;
 pub mod encoder;
 pub mod error;

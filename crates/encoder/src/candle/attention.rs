@@ -111,8 +111,8 @@ fn visible(spec: &AttentionSpec, queries: &Range<usize>, longest: usize) -> Rang
 
 /// What is added to the scores.
 struct Bias {
-    /// `[sequences, 1, 1, longest]`: hides what is no token. Not needed when nothing is padded, nor when causal: padding
-    /// comes last.
+    /// `[sequences, 1, 1, longest]`: hides padding and tokens that are not attended to. Not needed when causal: they come
+    /// last.
     padding: Option<Tensor>,
     causal: bool,
     window: Option<usize>,
@@ -128,9 +128,9 @@ struct Bias {
 impl Bias {
     fn new(spec: &AttentionSpec, group: &Group, relative: Option<&RelativeBias>, like: &Tensor) -> Result<Bias> {
         let (device, longest) = (like.device(), group.longest);
-        let padding = if group.is_padded() && !spec.causal {
-            let hidden = |length: usize| (0..longest).map(move |at| if at < length { 0.0 } else { HIDDEN });
-            let values: Vec<f32> = group.lengths.iter().flat_map(|&length| hidden(length)).collect();
+        let padding = if group.has_hidden_slots() && !spec.causal {
+            let hidden = |attended: usize| (0..longest).map(move |at| if at < attended { 0.0 } else { HIDDEN });
+            let values: Vec<f32> = group.attended.iter().flat_map(|&attended| hidden(attended)).collect();
             Some(Tensor::from_vec(values, (group.lengths.len(), 1, 1, longest), device)?)
         } else {
             None

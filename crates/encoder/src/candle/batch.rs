@@ -33,7 +33,9 @@ pub(super) fn groups(lengths: &[usize]) -> Vec<Vec<usize>> {
 pub(super) struct Group {
     /// Tokens of each sequence.
     pub lengths: Vec<usize>,
-    /// The longest of them.
+    /// How many of them are attended to, its first ones.
+    pub attended: Vec<usize>,
+    /// The longest sequence.
     pub longest: usize,
     /// `[tokens]`: ids.
     pub ids: Tensor,
@@ -85,6 +87,7 @@ impl Group {
         }
         let padded = tokens < lengths.len() * longest;
         Ok(Group {
+            attended: group.iter().map(|&sequence| batch.attended(sequence)).collect(),
             longest,
             types: if batch.token_type_ids.is_empty() { None } else { Some(upload(of(batch.token_type_ids))?) },
             positions: if table.is_empty() { None } else { Some(upload(table)?) },
@@ -128,9 +131,9 @@ impl Group {
         }
     }
 
-    /// Whether some slot holds no token.
-    pub(super) fn is_padded(&self) -> bool {
-        self.gather.is_some()
+    /// Whether some slot is not to be attended to.
+    pub(super) fn has_hidden_slots(&self) -> bool {
+        self.attended.iter().any(|&attended| attended < self.longest)
     }
 
     /// Cosines and sines of `rope` for every slot: `[longest, head_dim / 2]`, or one such table for each sequence where the

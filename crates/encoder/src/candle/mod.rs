@@ -27,8 +27,8 @@ use simile_kernels::{AlignedVec, Isa};
 use crate::error::DeviceError;
 use crate::spec::EncoderSpec;
 use crate::{
-    Context, Device, EncodeError, Encoder, EncoderInput, Flow, Hidden, InputLimits, LoadError, Precision, Rows,
-    Weights, memory, parse_config,
+    Architecture, Context, Device, EncodeError, Encoder, EncoderInput, Flow, Hidden, InputLimits, LoadError, Precision,
+    Rows, Weights, memory, parse_config,
 };
 use batch::Group;
 use layer::{Layer, NormLayer, Rotations, normed};
@@ -49,15 +49,32 @@ pub fn load_candle(
 ) -> Result<Box<dyn Encoder>, LoadError> {
     let opened = Weights::open(dir);
     let architecture = parse_config(config, &|name| opened.as_ref().is_ok_and(|weights| weights.get(name).is_some()))?;
-    let weights = opened?;
+    load(device, precision, isa, &architecture, &opened?)
+}
+
+/// Brings the weights of `architecture` to `device`.
+///
+/// # Errors
+/// As [`load_candle`].
+///
+/// # Panics
+/// If the spec has a part that the table of names does not name.
+pub fn load(
+    device: Device,
+    precision: Precision,
+    isa: Isa,
+    architecture: &Architecture,
+    weights: &Weights,
+) -> Result<Box<dyn Encoder>, LoadError> {
     let backend = open(device).map_err(|error| LoadError::Device(device_error(device, &error)))?;
-    memory::check(device, architecture.spec.parameters() * precision.bytes() as u64, available(device, &backend))?;
+    let needed = architecture.spec.parameters() * precision.bytes() as u64;
+    memory::check(device, needed, available(device, &backend))?;
     let dtype = match precision {
         Precision::F32 => DType::F32,
         Precision::F16 => DType::F16,
         Precision::Bf16 => DType::BF16,
     };
-    Ok(Box::new(load::load(device, &backend, dtype, isa, &architecture, &weights)?))
+    Ok(Box::new(load::load(device, &backend, dtype, isa, architecture, weights)?))
 }
 
 fn open(device: Device) -> CandleResult<CandleDevice> {

@@ -1,5 +1,7 @@
 //! What a user of the crate would notice: a checkpoint folder goes in, hidden states come out.
 
+#[cfg(feature = "candle")]
+mod candle;
 mod changed;
 mod config;
 mod determinism;
@@ -9,5 +11,7 @@ mod input;
 mod models;
 mod numbers;
 mod pooling;
+#[cfg(feature = "candle")]
+mod random_spec;
 mod reference;
 mod run;
