@@ -94,7 +94,10 @@ mod tests {
 
     const MEMINFO: &str = "MemTotal: 8000 kB\nMemFree: 100 kB\nMemAvailable:    4000 kB\nSwapFree: 10 kB\n";
 
-    fn system(files: &[(&str, &str)]) -> Option<u64> {
+    /// Path and content.
+    type File<'a> = (&'a str, &'a str);
+
+    fn system(files: &[File<'_>]) -> Option<u64> {
         let root = tempfile::tempdir().unwrap();
         for (path, text) in files {
             let path = root.path().join(path);
@@ -110,7 +113,7 @@ mod tests {
         let v2 = ("proc/self/cgroup", "0::/a/b\n");
         let v1 = ("proc/self/cgroup", "3:cpu,cpuacct:/x\n4:memory:/docker/1\n0::/\n");
         let stat = ("sys/fs/cgroup/a/memory.stat", "anon 1\ninactive_file 300\nactive_file 200\n");
-        let cases: [(&str, &[(&str, &str)], Option<u64>); 7] = [
+        let cases: [(&str, &[File<'_>], Option<u64>); 7] = [
             ("no files", &[], None),
             ("no groups", &[meminfo], Some(4010 << 10)),
             ("no limit", &[meminfo, v2, ("sys/fs/cgroup/a/b/memory.max", "max\n")], Some(4010 << 10)),

@@ -16,8 +16,8 @@ use simile_encoder::{Context, EncodeError};
 use simile_hub::{HubSettings, ModelFiles, ModelRequest, Progress, Stop};
 use simile_kernels::Isa;
 use simile_pipeline::{
-    Chunk, ChunkRequest, DescriptorOverrides, LoadOptions, NonFinite, PipelineError, Precision, Role, TextModel,
-    Tokens, Truncate,
+    Chunk, ChunkRequest, DescriptorOverrides, Device, LoadOptions, NonFinite, PipelineError, Precision, Role,
+    TextModel, Tokens, Truncate, device_is_built, support,
 };
 
 use crate::cancel::{CancelToken, Listener};
@@ -48,6 +48,8 @@ pub struct LoadRequest {
     pub truncate: Option<Truncate>,
     /// Facts that the caller knows better than files and registry.
     pub descriptor: Option<DescriptorOverrides>,
+    /// What computes.
+    pub device: Device,
     /// Number format of weights and arithmetic.
     pub precision: Precision,
     /// Size of the process's pool; `None` leaves it as it is. See [`crate::threads`].
@@ -347,6 +349,9 @@ fn resolve(
     report: &mut dyn FnMut(Progress),
 ) -> Result<(String, Load<LoadedModel>), Failure> {
     request.threads.map(threads::check).transpose()?;
+    // Before anything is downloaded: nothing in the files would change the answer.
+    device_is_built(request.device).map_err(|error| convert::encoder(&error, error.to_string()))?;
+    support::check(None, false, request.device, request.precision).map_err(convert::load)?;
     let download = Arc::new(StopDownload(Stop::default()));
     abandoned.listen(&download);
     let files = simile_hub::obtain(&request.model, &request.hub, &download.0, report).map_err(convert::hub)?;
@@ -356,6 +361,7 @@ fn resolve(
         truncate: request.truncate,
         descriptor: request.descriptor,
         isa,
+        device: request.device,
         precision: request.precision,
     };
     let key = key(&files, &options);

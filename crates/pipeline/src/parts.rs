@@ -9,7 +9,7 @@
 use std::thread;
 
 use serde_json::Value;
-use simile_encoder::{Encoder, load_simd};
+use simile_encoder::{Encoder, load};
 use simile_hub::ModelFiles;
 
 use crate::contract::ContentIdentity;
@@ -17,6 +17,7 @@ use crate::dense::DenseConfig;
 use crate::error::LoadError;
 use crate::normalizer::BertKeys;
 use crate::options::LoadOptions;
+use crate::support;
 use crate::tokenizer::Tokenizer;
 
 /// Which files the parts are read from, and what their configuration says about the tokenizer.
@@ -56,6 +57,12 @@ impl Parts {
         let config = files
             .read_json(&format!("{folder}config.json"))?
             .ok_or_else(|| missing("config.json", "Give the folder of a transformers model"))?;
+        support::check(
+            Some(config["model_type"].as_str().unwrap_or_default()),
+            false,
+            options.device,
+            options.precision,
+        )?;
         let tokenizer_json = files.read(&format!("{folder}tokenizer.json"))?.ok_or_else(|| {
             missing(
                 "tokenizer.json",
@@ -69,7 +76,7 @@ impl Parts {
             let hashing = thread::Builder::new()
                 .name("simile-hash".to_owned())
                 .spawn_scoped(scope, || ContentIdentity::read(files, folder, sources.dense));
-            let encoder = load_simd(options.isa, &config, &encoder_folder);
+            let encoder = load(options.device, options.precision, options.isa, &config, &encoder_folder);
             let content = match hashing.map(|thread| thread.join()) {
                 Ok(Ok(content)) => content,
                 // No thread was to be had, or it panicked: here, where a panic is seen.

@@ -103,7 +103,7 @@ impl Group {
     }
 
     /// `[tokens, heads * head_dim]` to `[sequences, heads, longest, head_dim]`, contiguous.
-    pub(super) fn to_heads(&self, x: &Tensor, heads: usize, head_dim: usize) -> Result<Tensor> {
+    pub(super) fn heads_of_rows(&self, x: &Tensor, heads: usize, head_dim: usize) -> Result<Tensor> {
         let x = match &self.gather {
             Some(tokens) => x.index_select(tokens, 0)?,
             None => x.clone(),
@@ -113,7 +113,7 @@ impl Group {
 
     /// `[sequences, heads, longest, head_dim]` back to rows of `heads * head_dim`: of all tokens, or, in the `last` layer, of
     /// those that will be read.
-    pub(super) fn from_heads(&self, x: &Tensor, last: bool) -> Result<Tensor> {
+    pub(super) fn rows_of_heads(&self, x: &Tensor, last: bool) -> Result<Tensor> {
         let (sequences, heads, longest, head_dim) = x.dims4()?;
         let x = x.transpose(1, 2)?.reshape((sequences * longest, heads * head_dim))?;
         match (&self.wanted, &self.scatter) {
@@ -123,7 +123,7 @@ impl Group {
         }
     }
 
-    /// Rows of the residual stream that go with those of [`from_heads`](Self::from_heads).
+    /// Rows of the residual stream that go with those of [`rows_of_heads`](Self::rows_of_heads).
     pub(super) fn residual(&self, x: &Tensor, last: bool) -> Result<Tensor> {
         match &self.wanted {
             Some((tokens, _)) if last => x.index_select(tokens, 0),

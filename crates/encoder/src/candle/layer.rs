@@ -81,8 +81,8 @@ impl Layer {
         let attention = &self.spec.attention;
         let input = self.attention_input(x)?;
         let (query, key) = self.query_and_key(&input, group, rotations)?;
-        let value = group.to_heads(&self.value.forward(&input)?, attention.kv_heads, attention.head_dim)?;
-        let context = group.from_heads(&attend(attention, group, bias, &query, &key, &value)?, last)?;
+        let value = group.heads_of_rows(&self.value.forward(&input)?, attention.kv_heads, attention.head_dim)?;
+        let context = group.rows_of_heads(&attend(attention, group, bias, &query, &key, &value)?, last)?;
         let attended = self.attention_output.forward(&context)?;
         let x = group.residual(x, last)?;
         match self.spec.placement {
@@ -136,7 +136,7 @@ impl Layer {
                     normed(norm, &x.reshape((tokens, heads, head_dim))?)?.reshape((tokens, heads * head_dim))?
                 }
             };
-            let x = group.to_heads(&x, heads, head_dim)?;
+            let x = group.heads_of_rows(&x, heads, head_dim)?;
             match attention.position {
                 AttentionPosition::Rope(kind) => {
                     let (cos, sin) = rotations.get(kind, head_dim, group, &x)?;
