@@ -128,7 +128,7 @@ export class ModelHandle {
   ): Promise<T> {
     throwIfAborted(signal)
     const model = this.#open()
-    const cancel = new (native().NativeCancel)()
+    const cancel = new (native(this.#options.device).NativeCancel)()
     return abortable(
       signal,
       () => this.#inProgress.count(async () => this.#settled(model, await load(model, cancel))),
@@ -252,7 +252,7 @@ export class ModelHandle {
   ): Promise<T> {
     throwIfAborted(signal)
     const model = this.#open(admission)
-    const { NativeCancel, NativeTextBatch } = native()
+    const { NativeCancel, NativeTextBatch } = native(this.#options.device)
     const cancel = new NativeCancel()
     const run = async () => {
       const [batch, ofQueries] = [new NativeTextBatch(), new NativeTextBatch()]
@@ -284,7 +284,7 @@ export class ModelHandle {
       const environment = { ...process.env }
       // Checked options have the addon's shapes: lists where one value or a list may be given.
       const request = { model: this.model, packages, environment, kind: this.#kind, ...options } as NativeLoadRequest
-      const { NativeModel } = native()
+      const { NativeModel } = native(this.#options.device)
       this.#native = onProgress ? new NativeModel(request, () => this.#reportProgress()) : new NativeModel(request)
     }
     return this.#native

@@ -69,7 +69,8 @@ pub(crate) fn load(error: LoadError) -> Failure {
     let message = error.to_string();
     match error {
         LoadError::Hub(error) => hub(error),
-        LoadError::Encoder(error) => Failure::new(encoder(&error), message),
+        LoadError::Encoder(error) => encoder(&error, message),
+        LoadError::Refused { .. } => Failure::new(ErrorKind::UnsupportedModel, message).of_option("precision"),
         LoadError::UnsupportedModule { .. }
         | LoadError::UnsupportedValue { .. }
         | LoadError::WrongKind { .. }
@@ -85,16 +86,20 @@ pub(crate) fn load(error: LoadError) -> Failure {
     }
 }
 
-fn encoder(error: &simile_encoder::LoadError) -> ErrorKind {
-    use simile_encoder::LoadError::{Config, Weights};
+/// An encoder could not be loaded, or its device is not there.
+pub(crate) fn encoder(error: &simile_encoder::LoadError, message: String) -> Failure {
+    use simile_encoder::LoadError::{Config, Device, DeviceNotBuilt, Weights};
     match error {
         Config(
             ConfigError::MissingModelType { .. }
             | ConfigError::UnknownModelType { .. }
             | ConfigError::Unsupported { .. },
         )
-        | Weights(WeightsError::OnlyOtherFormats { .. } | WeightsError::Dtype { .. }) => ErrorKind::UnsupportedModel,
-        _ => ErrorKind::ModelInitialization,
+        | Weights(WeightsError::OnlyOtherFormats { .. } | WeightsError::Dtype { .. }) => {
+            Failure::new(ErrorKind::UnsupportedModel, message)
+        }
+        Device(_) | DeviceNotBuilt { .. } => Failure::new(ErrorKind::ModelInitialization, message).of_option("device"),
+        _ => Failure::new(ErrorKind::ModelInitialization, message),
     }
 }
 

@@ -15,8 +15,8 @@ use simile_encoder::{Context, EncodeError};
 use simile_hub::{HubSettings, ModelFiles, ModelRequest, Progress, Stop};
 use simile_kernels::Isa;
 use simile_pipeline::{
-    Chunk, ChunkRequest, DescriptorOverrides, HeadModel, Input, LoadOptions, ModelKind, NonFinite, Outputs,
-    PipelineError, Precision, Role, TextModel, Tokens, Truncate,
+    Chunk, ChunkRequest, DescriptorOverrides, Device, HeadModel, Input, LoadOptions, ModelKind, NonFinite, Outputs,
+    PipelineError, Precision, Role, TextModel, Tokens, Truncate, device_is_built, support,
 };
 
 use crate::cancel::{CancelToken, Listener};
@@ -47,6 +47,8 @@ pub struct LoadRequest {
     pub truncate: Option<Truncate>,
     /// Facts that the caller knows better than files and registry.
     pub descriptor: Option<DescriptorOverrides>,
+    /// What computes.
+    pub device: Device,
     /// Number format of weights and arithmetic.
     pub precision: Precision,
     /// What the model is to give.
@@ -404,6 +406,9 @@ fn resolve(
     report: &mut dyn FnMut(Progress),
 ) -> Result<(String, Load<LoadedModel>), Failure> {
     request.threads.map(threads::check).transpose()?;
+    // Before anything is downloaded: nothing in the files would change the answer.
+    device_is_built(request.device).map_err(|error| convert::encoder(&error, error.to_string()))?;
+    support::check(None, false, request.device, request.precision).map_err(convert::load)?;
     if request.kind == ModelKind::Sparse && simile_pipeline::is_computed(&request.model.id_or_folder) {
         let (max_length, truncate) = (request.max_length, request.truncate);
         let options = LoadOptions { max_length, truncate, ..LoadOptions::new(isa) };
@@ -419,6 +424,7 @@ fn resolve(
         truncate: request.truncate,
         descriptor: request.descriptor,
         isa,
+        device: request.device,
         precision: request.precision,
     };
     let kind = request.kind;

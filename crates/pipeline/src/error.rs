@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use simile_encoder::{Device, Precision};
 use simile_hub::HubError;
 
 use crate::{Matryoshka, ModelKind, Role};
@@ -17,6 +18,18 @@ pub enum LoadError {
     /// The architecture is not supported, or the weights are absent, damaged or of another model.
     #[error(transparent)]
     Encoder(#[from] simile_encoder::LoadError),
+    /// A model that gives no sound vectors on this device in this precision.
+    #[error("precision '{precision}' on device '{device}' is refused{}: {reason}", model.as_deref().map(|model| format!(" for {model}")).unwrap_or_default())]
+    Refused {
+        /// Its kind, where the reason is the model's.
+        model: Option<String>,
+        /// The device.
+        device: Device,
+        /// The precision.
+        precision: Precision,
+        /// Why, and what to take instead.
+        reason: &'static str,
+    },
     /// A file that every model needs is not there.
     #[error("'{}' has no {name}. {advice}", folder.display())]
     MissingFile {

@@ -45,8 +45,8 @@ use simile_kernels::{AlignedVec, Isa, Team, ThreadPool};
 use crate::spec::Positions;
 use crate::weights::EmbeddingTable;
 use crate::{
-    Context, EncodeError, Encoder, EncoderInput, Flow, Hidden, InputLimits, LoadError, Rows, Scratch, Weights,
-    parse_config,
+    Context, Device, EncodeError, Encoder, EncoderInput, Flow, Hidden, InputLimits, LoadError, Rows, Scratch, Weights,
+    memory, parse_config,
 };
 use dims::Dims;
 pub use load::load;
@@ -64,7 +64,10 @@ pub fn load_simd(isa: Isa, config: &serde_json::Value, dir: &Path) -> Result<Box
     let opened = Weights::open(dir);
     // What the configuration says comes first: it is the same for every state of the download.
     let architecture = parse_config(config, &|name| opened.as_ref().is_ok_and(|weights| weights.get(name).is_some()))?;
-    Ok(Box::new(load(isa, &architecture, &opened?)?))
+    let weights = opened?;
+    let needed = architecture.spec.parameters_without_words() * size_of::<f32>() as u64;
+    memory::check(Device::Cpu, needed, memory::available())?;
+    Ok(Box::new(load(isa, &architecture, &weights)?))
 }
 
 /// An encoder whose weights are packed for one instruction set.

@@ -1,6 +1,8 @@
 //! What a user of the crate would notice: a checkpoint folder goes in, hidden states come out.
 
 mod architectures;
+#[cfg(feature = "candle")]
+mod candle;
 mod changed;
 mod config;
 mod determinism;
@@ -10,6 +12,8 @@ mod input;
 mod models;
 mod numbers;
 mod pooling;
+#[cfg(feature = "candle")]
+mod random_spec;
 mod reference;
 mod run;
 mod torch;
