@@ -59,10 +59,7 @@ fn bge_m3_weighs_each_word_by_its_largest_token_and_special_tokens_not_at_all() 
     // The weight of a token is its first component, plus a half.
     let mut first = vec![0.0; WIDTH];
     first[0] = 1.0;
-    write(
-        &dir.path().join("sparse_linear.safetensors"),
-        &[("weight", &[1, WIDTH], first), ("bias", &[1], vec![0.5])],
-    );
+    write(&dir.path().join("sparse_linear.safetensors"), &[("weight", &[1, WIDTH], first), ("bias", &[1], vec![0.5])]);
     let model = load(ModelKind::Sparse, dir.path());
     assert_eq!(model.descriptor().head, "bge-m3");
     for text in TEXTS {
@@ -132,7 +129,8 @@ fn pylate_and_colbert_say_the_same() {
             "document_length": 48, "attend_to_expansion_tokens": false, "similarity_fn_name": "MaxSim",
             "skiplist_words": "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~".split("").filter(|word| !word.is_empty()).collect::<Vec<_>>()});
     });
-    let (colbert, pylate) = (load(ModelKind::MultiVector, &tiny("tiny-colbert")), load(ModelKind::MultiVector, dir.path()));
+    let (colbert, pylate) =
+        (load(ModelKind::MultiVector, &tiny("tiny-colbert")), load(ModelKind::MultiVector, dir.path()));
     for role in [Role::Query, Role::Passage] {
         for text in TEXTS.into_iter().chain(["a, list; of (numbers)!"]) {
             let (a, b) = (encode(&*colbert, role, text), encode(&*pylate, role, text));
