@@ -72,7 +72,6 @@ pub(crate) fn load(error: LoadError) -> Failure {
         LoadError::Encoder(error) => Failure::new(encoder(&error), message),
         LoadError::UnsupportedModule { .. }
         | LoadError::UnsupportedValue { .. }
-        | LoadError::PromptNotPooled { .. }
         | LoadError::WrongKind { .. }
         | LoadError::NotOfKind { .. } => Failure::new(ErrorKind::UnsupportedModel, message),
         LoadError::MaxLengthTooSmall { value, special } => Failure::new(ErrorKind::InvalidInput, message)

@@ -221,8 +221,7 @@ impl Model for LoadedModel {
         match self.loaded() {
             Loaded::Text(model) => {
                 let width = width.unwrap_or_else(|| model.dimensions());
-                let ids: Vec<&[u32]> = batch.iter().map(|tokens| &tokens.ids[..]).collect();
-                model.encode(&ids, width, &mut out.fixed(batch.len(), width), context)
+                model.encode(batch, width, &mut out.fixed(batch.len(), width), context)
             }
             Loaded::Head(model) => {
                 model.encode(batch, out, context)?;

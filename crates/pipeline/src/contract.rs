@@ -35,6 +35,9 @@ pub(crate) struct Contract {
     /// Values in force of the tokenizer's BERT normalizer.
     normalizer: Option<BertValues>,
     pooling: Vec<&'static str>,
+    /// False where a prompt's tokens are left out of the pooling; not written where they are in it.
+    #[serde(skip_serializing_if = "is_true")]
+    include_prompt: bool,
     /// In pieces: a pattern's text does not say which of its braces are a placeholder.
     query_template: Option<Template>,
     passage_template: Option<Template>,
@@ -91,6 +94,11 @@ impl ContentIdentity {
     }
 }
 
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference over")]
+fn is_true(flag: &bool) -> bool {
+    *flag
+}
+
 /// What decides the ids of a text, besides its tokenizer's file.
 pub(crate) struct TextIdentity {
     /// Values in force of the tokenizer's BERT normalizer.
@@ -113,6 +121,7 @@ impl Contract {
             lowercase: descriptor.lowercase,
             normalizer: texts.normalizer,
             pooling: descriptor.pooling.iter().map(|pooling| pooling.name()).collect(),
+            include_prompt: descriptor.include_prompt,
             query_template: texts.templates.query,
             passage_template: texts.templates.passage,
             default_instruction: texts.templates.default_instruction,
@@ -164,6 +173,7 @@ mod tests {
             lowercase: false,
             normalizer: Some(BertValues { lowercase: true, strip_accents: true, chinese_apart: true }),
             pooling: vec!["mean"],
+            include_prompt: true,
             query_template: Template::parse("query: {text}"),
             passage_template: None,
             default_instruction: None,
@@ -194,6 +204,7 @@ mod tests {
             ("a placeholder", |c| c.query_template = Template::parse("query: {instruction}{text}")),
             ("its name", |c| c.query_template = Some(Template::prefix("query: {instruction}"))),
             ("pooling", |c| c.pooling = vec!["cls"]),
+            ("no prompt in it", |c| c.include_prompt = false),
             ("more pooling", |c| c.pooling.push("cls")),
             ("query template", |c| c.query_template = Template::parse("query:{text}")),
             ("no query template", |c| c.query_template = None),
@@ -213,8 +224,9 @@ mod tests {
             ids.push((name, changed.id()));
         }
         // A field that this list forgets would be missed: there are as many keys as the changes above name.
-        let keys = serde_json::from_str::<serde_json::Value>(&contract().to_json()).unwrap().as_object().unwrap().len();
-        assert_eq!(keys, 14, "a new field needs a line here");
+        let all = Contract { include_prompt: false, ..contract() };
+        let keys = serde_json::from_str::<serde_json::Value>(&all.to_json()).unwrap().as_object().unwrap().len();
+        assert_eq!(keys, 15, "a new field needs a line here");
         let same: Vec<_> =
             ids.iter().enumerate().filter(|(i, (_, id))| ids[..*i].iter().any(|(_, other)| other == id)).collect();
         assert!(same.is_empty(), "{same:?}");

@@ -103,19 +103,6 @@ pub enum LoadError {
         /// The template.
         pattern: String,
     },
-    /// The model leaves its prompt's tokens out of the pooling, which this library does not do.
-    #[error(
-        "{file}: include_prompt is false, so the tokens of the {role} prompt {pattern:?} would have to be left out of the \
-         pooling, which is not supported. Override both templates with null to use the model without prompts"
-    )]
-    PromptNotPooled {
-        /// The pooling's configuration file.
-        file: String,
-        /// Whose prompt it is.
-        role: Role,
-        /// The prompt's template.
-        pattern: String,
-    },
     /// The limit leaves no room for a text.
     #[error("a limit of {value} tokens is too small: the model's special tokens need {special}, so it must be at least {}", special + 1)]
     MaxLengthTooSmall {

@@ -82,6 +82,7 @@ impl TextModel {
             size_bytes: entry.map(|entry| entry.size_bytes),
             gated: entry.is_some_and(|entry| entry.gated),
             origins: resolved.origins,
+            include_prompt: resolved.include_prompt,
             pooling: resolved.pooling,
         };
         Ok(TextModel {
@@ -180,7 +181,12 @@ impl TextModel {
         match tokens.ids.iter().find(|id| **id as usize >= vocabulary) {
             Some(&id) => Err(PipelineError::TokenOutOfRange { id, vocabulary }),
             None if tokens.ids.is_empty() && !self.backbone.takes_no_tokens() => Err(PipelineError::NoTokens),
-            None => Ok(Some(tokens)),
+            None => {
+                let prompt = &rendered.whole[..rendered.text.start];
+                let counted = !prompt.is_empty() && !self.backbone.includes_prompt();
+                let prompt = if counted { self.tokenizer.prompt_length(prompt)? } else { 0 };
+                Ok(Some(Tokens { prompt, ..tokens }))
+            }
         }
     }
 
@@ -225,7 +231,7 @@ impl TextModel {
         self.backbone.memory_bytes() + self.vector_modules.iter().map(VectorModule::bytes).sum::<usize>()
     }
 
-    /// Computes one micro-batch: row i of `out` becomes the vector of the ids `batch[i]`.
+    /// Computes one micro-batch: row i of `out` becomes the vector of the text `batch[i]`.
     ///
     /// Forward, pooling, Dense modules, cut to `dimensions`, normalisation if the model normalises (the norm is at least
     /// 1e-12), all in f32. The result has an entry for each text; a row that is not finite is an error of its own text.
@@ -237,7 +243,7 @@ impl TextModel {
     /// When `out` has not one slice of `dimensions` values for each text, or `dimensions` is over the native one.
     pub fn encode(
         &self,
-        batch: &[&[u32]],
+        batch: &[&Tokens],
         dimensions: usize,
         out: &mut [&mut [f32]],
         ctx: &mut Context<'_>,
@@ -306,7 +312,7 @@ impl Loaded {
         parts.check(resolved.max_length)?;
         let dimensions = widths(read, parts.encoder.hidden_size(), resolved.pooling.len())?;
         let model_type = parts.model_type();
-        let backbone = Backbone::transformer(parts.encoder, &resolved.pooling);
+        let backbone = Backbone::transformer(parts.encoder, &resolved.pooling, resolved.include_prompt);
         Ok(Loaded { backbone, tokenizer: parts.tokenizer, resolved, dimensions, model_type, content: parts.content })
     }
 
