@@ -15,6 +15,7 @@ import math
 import re
 import string
 import sys
+import unicodedata
 from pathlib import Path
 
 import mmh3
@@ -39,7 +40,8 @@ def entries(weights: dict[int, float]) -> list[list[float]]:
 
 
 def bm25(text: str) -> dict[str, object]:
-    words = [w for w in re.sub(r"[^\w\s]", " ", text).lower().split() if len(w) <= 40 and w != "_" and w not in STOP_WORDS]
+    kept = "".join(c if re.match(r"[\w\s]", c) or unicodedata.category(c).startswith("M") else " " for c in text)
+    words = [w for w in kept.lower().split() if len(w) <= 40 and w != "_" and w not in STOP_WORDS]
     counts = collections.Counter(number(word) for word in words)
     length = 1.2 * (1 - 0.75 + 0.75 * len(words) / 256)
     passage = {word: count * 2.2 / (count + length) for word, count in counts.items()}

@@ -5,6 +5,7 @@
 //! signed number. Two stems may share one: then they are one word.
 
 use rust_stemmers::{Algorithm, Stemmer};
+use unicode_categories::UnicodeCategories;
 
 /// NLTK's list. Its words with an apostrophe are left out: no word here has one.
 const STOP_WORDS: &str = "a about above after again against ain all am an and any are aren as at be because been before \
@@ -18,9 +19,10 @@ const STOP_WORDS: &str = "a about above after again against ain all am an and an
 /// Longer words are no words: hashes, addresses, and the like.
 const LONGEST: usize = 40;
 
-/// Words in order, each as the number of its stem. A word is a run of letters, digits and underscores.
+/// Words in order, each as the number of its stem. A word is a run of letters, their marks, digits and underscores.
 pub(crate) fn numbers(text: &str) -> Vec<u32> {
-    let words = text.split(|character: char| !character.is_alphanumeric() && character != '_');
+    let of_word = |it: char| it.is_letter() || it.is_mark() || it.is_number() || it == '_';
+    let words = text.split(|character: char| !of_word(character));
     words.filter(|word| !matches!(*word, "" | "_") && word.chars().count() <= LONGEST).filter_map(number).collect()
 }
 
