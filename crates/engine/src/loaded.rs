@@ -5,8 +5,7 @@
 //!
 //! The environment is read where a [`LazyModel`] is made, never by the thread that loads: see `environment.rs`.
 
-use std::fmt::Write as _;
-use std::ops::Deref;
+use std::fmt::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -16,8 +15,8 @@ use simile_encoder::{Context, EncodeError};
 use simile_hub::{HubSettings, ModelFiles, ModelRequest, Progress, Stop};
 use simile_kernels::Isa;
 use simile_pipeline::{
-    Chunk, ChunkRequest, DescriptorOverrides, Device, LoadOptions, NonFinite, PipelineError, Precision, Role,
-    TextModel, Tokens, Truncate, device_is_built, support,
+    Chunk, ChunkRequest, DescriptorOverrides, Device, HeadModel, Input, LoadOptions, ModelKind, NonFinite, Outputs,
+    PipelineError, Precision, Role, TextModel, Tokens, Truncate, device_is_built, support,
 };
 
 use crate::cancel::{CancelToken, Listener};
@@ -52,6 +51,8 @@ pub struct LoadRequest {
     pub device: Device,
     /// Number format of weights and arithmetic.
     pub precision: Precision,
+    /// What the model is to give.
+    pub kind: ModelKind,
     /// Size of the process's pool; `None` leaves it as it is. See [`crate::threads`].
     pub threads: Option<usize>,
 }
@@ -61,24 +62,54 @@ static ALIVE: AtomicUsize = AtomicUsize::new(0);
 
 /// A model that is loaded. It goes away on a thread of its own: unmapping weights and freeing a vocabulary of 250,000
 /// words takes tens of milliseconds, which the JavaScript thread does not have.
-#[derive(Debug)]
 pub struct LoadedModel {
     /// There until the drop.
-    model: Option<TextModel>,
+    model: Option<Loaded>,
+}
+
+/// A model of either sort.
+enum Loaded {
+    /// Dense.
+    Text(Box<TextModel>),
+    /// Sparse, multi-vector or rerank.
+    Head(Box<dyn HeadModel>),
 }
 
 impl LoadedModel {
-    fn new(model: TextModel) -> LoadedModel {
+    fn new(model: Loaded) -> LoadedModel {
         ALIVE.fetch_add(1, Ordering::Relaxed);
         LoadedModel { model: Some(model) }
     }
+
+    /// The dense model; `None` for one of another kind.
+    pub fn text(&self) -> Option<&TextModel> {
+        match self.loaded() {
+            Loaded::Text(model) => Some(model),
+            Loaded::Head(_) => None,
+        }
+    }
+
+    /// The model of another kind; `None` for a dense one.
+    pub fn head(&self) -> Option<&dyn HeadModel> {
+        match self.loaded() {
+            Loaded::Text(_) => None,
+            Loaded::Head(model) => Some(&**model),
+        }
+    }
+
+    fn loaded(&self) -> &Loaded {
+        self.model.as_ref().expect("taken by the drop only")
+    }
 }
 
-impl Deref for LoadedModel {
-    type Target = TextModel;
-
-    fn deref(&self) -> &TextModel {
-        self.model.as_ref().expect("taken by the drop only")
+impl fmt::Debug for LoadedModel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_tuple("LoadedModel");
+        match self.loaded() {
+            Loaded::Text(model) => debug.field(model),
+            Loaded::Head(model) => debug.field(model.descriptor()),
+        };
+        debug.finish()
     }
 }
 
@@ -91,7 +122,7 @@ impl Drop for LoadedModel {
 }
 
 /// Frees a model, and with the last one what the allocator kept of all.
-struct Unload(Option<TextModel>);
+struct Unload(Option<Loaded>);
 
 impl Drop for Unload {
     fn drop(&mut self) {
@@ -115,37 +146,46 @@ fn return_free_memory() {
 }
 
 impl Model for LoadedModel {
-    fn check_dimensions(&self, dimensions: Option<usize>) -> Result<usize, PipelineError> {
-        TextModel::check_dimensions(self, dimensions)
+    fn check_dimensions(&self, dimensions: Option<usize>) -> Result<Option<usize>, PipelineError> {
+        match self.loaded() {
+            Loaded::Text(model) => model.check_dimensions(dimensions).map(Some),
+            // A score; sparse vectors and token vectors are as many as a text has.
+            Loaded::Head(model) => Ok((model.descriptor().kind == ModelKind::Rerank).then_some(1)),
+        }
     }
 
     fn check_instruction(&self, role: Role, instruction: Option<&str>) -> Result<(), PipelineError> {
-        TextModel::check_instruction(self, role, instruction)
+        match self.loaded() {
+            Loaded::Text(model) => model.check_instruction(role, instruction),
+            Loaded::Head(model) => model.check_instruction(role, instruction),
+        }
     }
 
-    fn contract(&self, dimensions: usize) -> String {
-        TextModel::contract(self, Some(dimensions))
+    fn takes_pairs(&self) -> bool {
+        self.head().is_some_and(|model| model.descriptor().kind == ModelKind::Rerank)
     }
 
-    fn tokenize(
-        &self,
-        role: Role,
-        instruction: Option<&str>,
-        text: &str,
-        go_on: &dyn Fn() -> bool,
-    ) -> Result<Option<Tokens>, PipelineError> {
-        TextModel::tokenize_while(self, role, instruction, text, go_on)
+    fn contract(&self, width: Option<usize>) -> String {
+        match self.loaded() {
+            Loaded::Text(model) => model.contract(width),
+            Loaded::Head(model) => model.contract().to_owned(),
+        }
+    }
+
+    fn tokenize(&self, input: &Input<'_>, go_on: &dyn Fn() -> bool) -> Result<Option<Tokens>, PipelineError> {
+        match self.loaded() {
+            Loaded::Text(model) => model.tokenize_while(input.role, input.instruction, input.text, go_on),
+            Loaded::Head(model) => model.tokenize(input, go_on),
+        }
     }
 
     fn count_tokens(
         &self,
-        role: Role,
-        instruction: Option<&str>,
-        text: &str,
+        input: &Input<'_>,
         go_on: &dyn Fn() -> bool,
     ) -> Result<Option<(usize, usize)>, PipelineError> {
-        match TextModel::tokenize_while(self, role, instruction, text, go_on) {
-            Ok(tokens) => Ok(tokens.map(|tokens| (tokens.total, tokens.ids.len()))),
+        match self.tokenize(input, go_on) {
+            Ok(tokens) => Ok(tokens.map(|tokens| (tokens.total, tokens.embedded()))),
             Err(PipelineError::TextTooLong { limit, actual }) => Ok(Some((actual, limit))),
             Err(error) => Err(error),
         }
@@ -159,21 +199,38 @@ impl Model for LoadedModel {
         request: ChunkRequest,
         go_on: &dyn Fn() -> bool,
     ) -> Result<Option<Vec<Chunk>>, PipelineError> {
-        TextModel::chunk(self, role, instruction, text, request, go_on)
+        match self.loaded() {
+            Loaded::Text(model) => model.chunk(role, instruction, text, request, go_on),
+            // Not offered by the classes that load them.
+            Loaded::Head(_) => Ok(Some(Vec::new())),
+        }
     }
 
     fn cost(&self, length: usize) -> u64 {
-        TextModel::cost(self, length)
+        match self.loaded() {
+            Loaded::Text(model) => model.cost(length),
+            Loaded::Head(model) => model.cost(length),
+        }
     }
 
     fn encode(
         &self,
-        batch: &[&[u32]],
-        dimensions: usize,
-        out: &mut [&mut [f32]],
+        batch: &[&Tokens],
+        width: Option<usize>,
+        out: &mut Outputs,
         context: &mut Context<'_>,
     ) -> Result<Vec<Result<(), NonFinite>>, EncodeError> {
-        TextModel::encode(self, batch, dimensions, out, context)
+        match self.loaded() {
+            Loaded::Text(model) => {
+                let width = width.unwrap_or_else(|| model.dimensions());
+                model.encode(batch, width, &mut out.fixed(batch.len(), width), context)
+            }
+            Loaded::Head(model) => {
+                model.encode(batch, out, context)?;
+                let finite = |row| out.non_finite(row).map_or(Ok(()), |component| Err(NonFinite { component }));
+                Ok((0..out.len()).map(finite).collect())
+            }
+        }
     }
 }
 
@@ -242,7 +299,7 @@ impl LazyModel {
         cancel: &CancelToken,
         done: impl FnOnce(Result<EmbedOutput, Failure>) + Send + 'static,
     ) {
-        let bytes = held(&job.texts, job.instruction.as_deref());
+        let bytes = held(job.texts.iter().chain(&job.queries), job.instruction.as_deref());
         self.call(bytes, cancel, done, |engine, model, statistics, cancels, done| {
             engine.embed(model, statistics, job, cancels, done);
         });
@@ -351,7 +408,8 @@ fn resolve(
     request.threads.map(threads::check).transpose()?;
     // Before anything is downloaded: nothing in the files would change the answer.
     device_is_built(request.device).map_err(|error| convert::encoder(&error, error.to_string()))?;
-    support::check(None, false, request.device, request.precision).map_err(convert::load)?;
+    let sparse = request.kind == ModelKind::Sparse;
+    support::check(None, sparse, request.device, request.precision).map_err(convert::load)?;
     let download = Arc::new(StopDownload(Stop::default()));
     abandoned.listen(&download);
     let files = simile_hub::obtain(&request.model, &request.hub, &download.0, report).map_err(convert::hub)?;
@@ -364,8 +422,15 @@ fn resolve(
         device: request.device,
         precision: request.precision,
     };
-    let key = key(&files, &options);
-    let load = move || TextModel::load(&files, &options).map(LoadedModel::new).map_err(convert::load);
+    let kind = request.kind;
+    let key = format!("{kind}\n{}", key(&files, &options));
+    let load = move || {
+        let model = match kind {
+            ModelKind::Dense => TextModel::load(&files, &options).map(|model| Loaded::Text(Box::new(model))),
+            _ => simile_pipeline::load_head(kind, &files, &options).map(Loaded::Head),
+        };
+        model.map(LoadedModel::new).map_err(convert::load)
+    };
     Ok((key, Box::new(load)))
 }
 

@@ -107,7 +107,9 @@ impl Listing {
                 .any(|file| matches!(in_place(&file.name), (place, name) if name == wanted && is_main(place)))
         };
         for missing in ["config.json", "tokenizer.json"] {
-            if !has(missing) {
+            // A static model has no configuration but the list of its modules.
+            let listed = missing == "config.json" && has("modules.json");
+            if !has(missing) && !listed {
                 return Err(HubError::NotAModel { id: id.to_owned(), commit: self.commit.clone(), missing });
             }
         }
@@ -331,11 +333,22 @@ mod tests {
             (&["config.json", "tokenizer.json"], "no weights (model.safetensors)"),
             (&["config.json", "model.safetensors"], "no tokenizer.json"),
             (&["README.md"], "no config.json"),
+            (&["modules.json", "model.safetensors"], "no tokenizer.json"),
         ];
         for (names, want) in cases {
             let error = listing(names).index("a/b").unwrap_err().to_string();
             assert!(error.contains(want) && error.contains("'a/b'"), "{names:?}: {error}");
         }
+    }
+
+    #[test]
+    fn a_static_model_needs_no_config() {
+        let names =
+            ["modules.json", "0_StaticEmbedding/model.safetensors", "0_StaticEmbedding/tokenizer.json", "README.md"];
+        let listing = listing(&names);
+        assert!(listing.index("a/b").unwrap().is_empty());
+        let wanted: Vec<_> = listing.model_files(&[]).into_iter().map(|file| file.name.as_str()).collect();
+        assert_eq!(wanted, ["modules.json", "0_StaticEmbedding/tokenizer.json", "0_StaticEmbedding/model.safetensors"]);
     }
 
     #[test]

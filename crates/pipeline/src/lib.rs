@@ -8,32 +8,46 @@
 //! Promises: token ids equal the reference's; vectors are within 1e-5 of it; a vector depends on its text and the model's
 //! contract ([`TextModel::contract`]) alone; nothing that changes a vector is ignored, it is applied or refused by name.
 
+mod backbone;
 mod chunk;
 mod contract;
+mod cross_encoder;
 mod dense;
 mod descriptor;
 mod error;
+mod head_model;
 mod json;
+mod kind;
+mod layer_norm;
 mod model;
+mod modules;
+mod multi_vector;
 mod normalizer;
 mod options;
+mod outputs;
 mod parts;
 mod plan;
 mod registry;
 mod sentence_transformers;
 mod slices;
+mod sparse;
+mod static_files;
 pub mod support;
 mod template;
 mod tokenizer;
+mod vector_modules;
 
 pub use chunk::{Chunk, ChunkRequest};
 pub use descriptor::{DescriptorOverrides, Matryoshka, ModelDescriptor, Origin, Origins};
 pub use error::{LoadError, NonFinite, PipelineError};
+pub use head_model::{HeadDescriptor, HeadModel, load_head};
+pub use kind::ModelKind;
 pub use model::TextModel;
 pub use options::{Device, LoadOptions, Precision, Truncate, UnknownName};
+pub use outputs::Outputs;
 pub use plan::{DEFAULT_BATCH_SIZE, plan};
 pub use registry::{RegistryEntry, registered, registry};
 pub use simile_encoder::{Pooling, device_is_built};
 pub use support::{Support, support};
 pub use template::{Rendered, Role, Template, Templates};
-pub use tokenizer::Tokens;
+pub use tokenizer::{Input, Tokens};

@@ -13,12 +13,12 @@ use simile_encoder::{Encoder, load};
 use simile_hub::ModelFiles;
 
 use crate::contract::ContentIdentity;
-use crate::dense::DenseConfig;
 use crate::error::LoadError;
 use crate::normalizer::BertKeys;
 use crate::options::LoadOptions;
 use crate::support;
 use crate::tokenizer::Tokenizer;
+use crate::vector_modules::VectorModuleConfig;
 
 /// Which files the parts are read from, and what their configuration says about the tokenizer.
 pub(crate) struct Sources<'a> {
@@ -28,8 +28,8 @@ pub(crate) struct Sources<'a> {
     pub(crate) bert_keys: &'a BertKeys,
     /// Whether texts are lower-cased first.
     pub(crate) lowercase: bool,
-    /// Dense modules, whose files belong to the model's identity too.
-    pub(crate) dense: &'a [DenseConfig],
+    /// Modules behind the pooling, whose files belong to the model's identity too.
+    pub(crate) modules: &'a [VectorModuleConfig],
 }
 
 /// The parts that every kind of model has.
@@ -49,38 +49,27 @@ impl Parts {
     /// [`LoadError::MissingFile`], [`LoadError::Tokenizer`], those of the encoder and of the hub.
     pub(crate) fn load(files: &ModelFiles, options: &LoadOptions, sources: &Sources<'_>) -> Result<Parts, LoadError> {
         let folder = sources.transformer;
-        let missing = |name: &str, advice| LoadError::MissingFile {
+        let config_file = format!("{folder}config.json");
+        let config = files.read_json(&config_file)?.ok_or_else(|| LoadError::MissingFile {
             folder: files.folder.clone(),
-            name: format!("{folder}{name}"),
-            advice,
-        };
-        let config = files
-            .read_json(&format!("{folder}config.json"))?
-            .ok_or_else(|| missing("config.json", "Give the folder of a transformers model"))?;
-        support::check(
-            Some(config["model_type"].as_str().unwrap_or_default()),
-            false,
-            options.device,
-            options.precision,
-        )?;
-        let tokenizer_json = files.read(&format!("{folder}tokenizer.json"))?.ok_or_else(|| {
-            missing(
-                "tokenizer.json",
-                "Other tokenizer files are not read; save it again with transformers' AutoTokenizer",
-            )
+            name: config_file.clone(),
+            advice: "Give the folder of a transformers model",
         })?;
+        let model_type = config["model_type"].as_str();
+        support::check(model_type, false, options.device, options.precision)?;
+        let tokenizer_json = tokenizer_json(files, folder)?;
         let tokenizer = Tokenizer::new(&files.folder, &tokenizer_json, sources.bert_keys, sources.lowercase)?;
 
         let encoder_folder = files.folder.join(folder);
         let (encoder, content) = thread::scope(|scope| {
             let hashing = thread::Builder::new()
                 .name("simile-hash".to_owned())
-                .spawn_scoped(scope, || ContentIdentity::read(files, folder, sources.dense));
+                .spawn_scoped(scope, || ContentIdentity::read(files, &config_file, folder, sources.modules));
             let encoder = load(options.device, options.precision, options.isa, &config, &encoder_folder);
             let content = match hashing.map(|thread| thread.join()) {
                 Ok(Ok(content)) => content,
                 // No thread was to be had, or it panicked: here, where a panic is seen.
-                _ => ContentIdentity::read(files, folder, sources.dense),
+                _ => ContentIdentity::read(files, &config_file, folder, sources.modules),
             };
             (encoder, content)
         });
@@ -92,19 +81,40 @@ impl Parts {
     /// # Errors
     /// [`LoadError::MaxLengthTooSmall`], [`LoadError::VocabularyMismatch`].
     pub(crate) fn check(&self, max_length: usize) -> Result<(), LoadError> {
-        let special = self.tokenizer.special_tokens();
-        if max_length <= special {
-            return Err(LoadError::MaxLengthTooSmall { value: max_length, special });
-        }
-        let (largest, rows) = (self.tokenizer.largest_id(), self.encoder.vocab_size());
-        if largest as usize >= rows {
-            return Err(LoadError::VocabularyMismatch { largest, rows });
-        }
-        Ok(())
+        check(&self.tokenizer, self.encoder.vocab_size(), max_length)
     }
 
     /// `model_type` of `config.json`.
     pub(crate) fn model_type(&self) -> String {
         self.config["model_type"].as_str().unwrap_or_default().to_owned()
     }
+}
+
+/// The content of `tokenizer.json` in `folder` (with a trailing `/`).
+///
+/// # Errors
+/// [`LoadError::MissingFile`], [`LoadError::Hub`].
+pub(crate) fn tokenizer_json(files: &ModelFiles, folder: &str) -> Result<Vec<u8>, LoadError> {
+    let name = format!("{folder}tokenizer.json");
+    files.read(&name)?.ok_or_else(|| LoadError::MissingFile {
+        folder: files.folder.clone(),
+        name,
+        advice: "Other tokenizer files are not read; save it again with transformers' AutoTokenizer",
+    })
+}
+
+/// Whether a tokenizer fits a table of `rows` tokens, at a limit of `max_length` tokens.
+///
+/// # Errors
+/// [`LoadError::MaxLengthTooSmall`], [`LoadError::VocabularyMismatch`].
+pub(crate) fn check(tokenizer: &Tokenizer, rows: usize, max_length: usize) -> Result<(), LoadError> {
+    let special = tokenizer.special_tokens();
+    if max_length <= special {
+        return Err(LoadError::MaxLengthTooSmall { value: max_length, special });
+    }
+    let largest = tokenizer.largest_id();
+    if largest as usize >= rows {
+        return Err(LoadError::VocabularyMismatch { largest, rows });
+    }
+    Ok(())
 }

@@ -132,9 +132,9 @@ impl Pass<'_> {
         // SAFETY: the rows are the caller's own.
         unsafe {
             match &layer.norms {
-                Norms::Post { attention, attention_residual, mlp: _ } => {
-                    if *attention_residual != 1.0 {
-                        self.add(x, attention_residual - 1.0, output, rows.clone());
+                Norms::Post { inner, attention, mlp: _ } => {
+                    if let Some(inner) = inner {
+                        self.norm(inner, output, Some(x), output, rows.clone());
                     }
                     self.norm(attention, output, Some(x), x, rows);
                     x
@@ -159,7 +159,7 @@ impl Pass<'_> {
         // SAFETY: the rows are the caller's own.
         unsafe {
             match &layer.norms {
-                Norms::Post { attention: _, attention_residual: _, mlp } => self.norm(mlp, output, Some(x), x, rows),
+                Norms::Post { inner: _, attention: _, mlp } => self.norm(mlp, output, Some(x), x, rows),
                 Norms::Pre { .. } => self.add(output, 1.0, x, rows),
                 Norms::Sandwich { attention: _, attention_output: _, mlp: _, mlp_output } => {
                     self.norm(mlp_output, output, None, output, rows.clone());

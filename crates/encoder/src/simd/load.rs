@@ -126,9 +126,11 @@ impl Packer<'_> {
         let names = &self.names.layer;
         let norm = |entry: &str| self.norm(entry, layer, spec.norm, self.spec.hidden_size, 1.0);
         Ok(match spec.placement {
-            NormPlacement::Post { attention_residual } => {
-                Norms::Post { attention: norm(names.attention_norm)?, attention_residual, mlp: norm(names.mlp_norm)? }
-            }
+            NormPlacement::Post { twice } => Norms::Post {
+                inner: twice.then(|| norm(named(names.attention_output_norm))).transpose()?,
+                attention: norm(names.attention_norm)?,
+                mlp: norm(names.mlp_norm)?,
+            },
             NormPlacement::Pre { attention_norm } => Norms::Pre {
                 attention: attention_norm.then(|| norm(names.attention_norm)).transpose()?,
                 mlp: norm(names.mlp_norm)?,

@@ -24,8 +24,8 @@ pub(super) struct LayerWeights {
 
 /// The norms of a layer, where they sit.
 pub(super) enum Norms {
-    /// Behind each part, over the sum with its input.
-    Post { attention: NormWeights, attention_residual: f32, mlp: NormWeights },
+    /// Behind each part, over the sum with its input; `inner` is another in front of the attention's.
+    Post { inner: Option<NormWeights>, attention: NormWeights, mlp: NormWeights },
     /// In front of each part.
     Pre { attention: Option<NormWeights>, mlp: NormWeights },
     /// In front of each part and behind it.
@@ -44,7 +44,9 @@ impl Norms {
 
     fn bytes(&self) -> usize {
         match self {
-            Norms::Post { attention, attention_residual: _, mlp } => attention.bytes() + mlp.bytes(),
+            Norms::Post { inner, attention, mlp } => {
+                inner.as_ref().map_or(0, NormWeights::bytes) + attention.bytes() + mlp.bytes()
+            }
             Norms::Pre { attention, mlp } => attention.as_ref().map_or(0, NormWeights::bytes) + mlp.bytes(),
             Norms::Sandwich { attention, attention_output, mlp, mlp_output } => {
                 [attention, attention_output, mlp, mlp_output].into_iter().map(NormWeights::bytes).sum()

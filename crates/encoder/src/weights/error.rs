@@ -139,7 +139,7 @@ pub enum WeightsError {
         expected: Vec<usize>,
     },
     /// A tensor of a type that is not read.
-    #[error("{}: tensor {tensor} is {actual}; supported: F32, F16, BF16", path.display())]
+    #[error("{}: tensor {tensor} is {actual}; supported: {supported}", path.display())]
     Dtype {
         /// The file.
         path: PathBuf,
@@ -147,6 +147,22 @@ pub enum WeightsError {
         tensor: String,
         /// Its type as safetensors spells it.
         actual: String,
+        /// The types that are read in its place.
+        supported: &'static str,
+    },
+    /// A row number that no row has.
+    #[error("{}: tensor {tensor} has {value} at element {index}, but there are {rows} rows", path.display())]
+    RowOutOfRange {
+        /// The file.
+        path: PathBuf,
+        /// The tensor of row numbers.
+        tensor: String,
+        /// The first element that is out of range.
+        index: usize,
+        /// Its value.
+        value: i64,
+        /// Rows of the table that it points into.
+        rows: usize,
     },
     /// NaN or an infinity in the weights.
     #[error(

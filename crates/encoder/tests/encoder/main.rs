@@ -1,5 +1,6 @@
 //! What a user of the crate would notice: a checkpoint folder goes in, hidden states come out.
 
+mod architectures;
 #[cfg(feature = "candle")]
 mod candle;
 mod changed;
@@ -11,7 +12,6 @@ mod input;
 mod models;
 mod numbers;
 mod pooling;
-#[cfg(feature = "candle")]
-mod random_spec;
 mod reference;
 mod run;
+mod variants;
