@@ -408,8 +408,9 @@ fn resolve(
     request.threads.map(threads::check).transpose()?;
     // Before anything is downloaded: nothing in the files would change the answer.
     device_is_built(request.device).map_err(|error| convert::encoder(&error, error.to_string()))?;
-    support::check(None, false, request.device, request.precision).map_err(convert::load)?;
-    if request.kind == ModelKind::Sparse && simile_pipeline::is_computed(&request.model.id_or_folder) {
+    let sparse = request.kind == ModelKind::Sparse;
+    support::check(None, sparse, request.device, request.precision).map_err(convert::load)?;
+    if sparse && simile_pipeline::is_computed(&request.model.id_or_folder) {
         let (max_length, truncate) = (request.max_length, request.truncate);
         let options = LoadOptions { max_length, truncate, ..LoadOptions::new(isa) };
         let key = format!("computed\n{max_length:?}\n{truncate:?}");

@@ -55,8 +55,8 @@ impl Parts {
             name: config_file.clone(),
             advice: "Give the folder of a transformers model",
         })?;
-        let model_type = config["model_type"].as_str().unwrap_or_default();
-        support::check(Some(model_type), false, options.device, options.precision)?;
+        let model_type = config["model_type"].as_str();
+        support::check(model_type, false, options.device, options.precision)?;
         let tokenizer_json = tokenizer_json(files, folder)?;
         let tokenizer = Tokenizer::new(&files.folder, &tokenizer_json, sources.bert_keys, sources.lowercase)?;
 

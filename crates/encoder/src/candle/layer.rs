@@ -21,6 +21,7 @@ pub(super) struct Layer {
     pub attention_output: Linear,
     /// Not there where the spec norms no input ([`NormPlacement::Pre`]).
     pub attention_norm: Option<NormLayer>,
+    /// Sandwich; post norm: the inner one of two.
     pub attention_output_norm: Option<NormLayer>,
     pub up: Linear,
     pub gate: Option<Linear>,
@@ -52,18 +53,18 @@ pub(super) fn normed(norm: Option<&NormLayer>, x: &Tensor) -> Result<Tensor> {
     norm.map_or_else(|| Ok(x.clone()), |norm| norm.forward(x))
 }
 
-/// Cosines and sines of a group, made once for each kind of rotation in the model.
+/// Cosines and sines of a group, made once for each kind of rotation and size of a head.
 #[derive(Default)]
-pub(super) struct Rotations(Vec<(Rope, Tensor, Tensor)>);
+pub(super) struct Rotations(Vec<((Rope, usize), Tensor, Tensor)>);
 
 impl Rotations {
     fn get(&mut self, rope: Rope, head_dim: usize, group: &Group, like: &Tensor) -> Result<(Tensor, Tensor)> {
-        if let Some((_, cos, sin)) = self.0.iter().find(|(made, ..)| *made == rope) {
+        if let Some((_, cos, sin)) = self.0.iter().find(|(made, ..)| *made == (rope, head_dim)) {
             return Ok((cos.clone(), sin.clone()));
         }
         let (cos, sin) = group.rotation(rope, head_dim, like.device())?;
         let (cos, sin) = (cos.to_dtype(like.dtype())?, sin.to_dtype(like.dtype())?);
-        self.0.push((rope, cos.clone(), sin.clone()));
+        self.0.push(((rope, head_dim), cos.clone(), sin.clone()));
         Ok((cos, sin))
     }
 }
@@ -86,8 +87,11 @@ impl Layer {
         let attended = self.attention_output.forward(&context)?;
         let x = group.residual(x, last)?;
         match self.spec.placement {
-            NormPlacement::Post { attention_residual } => {
-                let sum = ((x * f64::from(attention_residual))? + attended)?;
+            NormPlacement::Post { twice } => {
+                let mut sum = (&x + attended)?;
+                if twice {
+                    sum = (x + normed(self.attention_output_norm.as_ref(), &sum)?)?;
+                }
                 let x = normed(self.attention_norm.as_ref(), &sum)?;
                 self.mlp_norm.forward(&(&x + self.mlp(&x)?)?)
             }

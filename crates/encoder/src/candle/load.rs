@@ -122,14 +122,15 @@ impl Loader<'_> {
 
     /// In f32, as the scores that it is added to.
     fn relative_bias(&self, entry: Option<&str>) -> Result<Option<Tensor>, LoadError> {
-        let attention = &self.spec.layers[0].attention;
-        match attention.position {
-            AttentionPosition::RelativeBias { buckets, .. } => {
-                let table = self.resolver.tensor(entry.expect(NAMED), &[buckets, attention.heads])?;
-                self.upload(table.to_vec()?, table.shape(), DType::F32).map(Some)
-            }
-            AttentionPosition::None | AttentionPosition::Rope(_) | AttentionPosition::Alibi => Ok(None),
-        }
+        let shape = self.spec.layers.iter().find_map(|layer| match layer.attention.position {
+            AttentionPosition::RelativeBias { buckets, .. } => Some([buckets, layer.attention.heads]),
+            AttentionPosition::None | AttentionPosition::Rope(_) | AttentionPosition::Alibi => None,
+        });
+        let read = |shape: [usize; 2]| {
+            let table = self.resolver.tensor(entry.expect(NAMED), &shape)?;
+            self.upload(table.to_vec()?, &shape, DType::F32)
+        };
+        shape.map(read).transpose()
     }
 
     fn layer(&self, architecture: &Architecture, layer: usize) -> Result<Layer, LoadError> {
@@ -144,9 +145,10 @@ impl Loader<'_> {
             Some(QkNorm::PerHead(norm)) => self.optional_norm(entry, layer, attention.head_dim, Some(norm)),
             Some(QkNorm::AllHeads(norm)) => self.optional_norm(entry, layer, heads * attention.head_dim, Some(norm)),
         };
-        let sandwich = match spec.placement {
-            NormPlacement::Sandwich => norm,
-            NormPlacement::Post { .. } | NormPlacement::Pre { .. } => None,
+        let (attention_output_norm, mlp_output_norm) = match spec.placement {
+            NormPlacement::Sandwich => (norm, norm),
+            NormPlacement::Post { twice: true } => (norm, None),
+            NormPlacement::Post { twice: false } | NormPlacement::Pre { .. } => (None, None),
         };
         let attention_norm = match spec.placement {
             NormPlacement::Pre { attention_norm: false } => None,
@@ -163,12 +165,17 @@ impl Loader<'_> {
             qk_norms: qk_norm(names.query_norm, attention.heads)?.zip(qk_norm(names.key_norm, attention.kv_heads)?),
             attention_output: self.linear(names.attention_output, layer, hidden, queries)?,
             attention_norm: self.optional_norm(Some(names.attention_norm), layer, hidden, attention_norm)?,
-            attention_output_norm: self.optional_norm(names.attention_output_norm, layer, hidden, sandwich)?,
+            attention_output_norm: self.optional_norm(
+                names.attention_output_norm,
+                layer,
+                hidden,
+                attention_output_norm,
+            )?,
             up: self.linear(names.up, layer, inner, hidden)?,
             gate,
             down: self.linear(names.down, layer, hidden, inner)?,
             mlp_norm: self.norm(names.mlp_norm, layer, hidden, spec.norm)?,
-            mlp_output_norm: self.optional_norm(names.mlp_output_norm, layer, hidden, sandwich)?,
+            mlp_output_norm: self.optional_norm(names.mlp_output_norm, layer, hidden, mlp_output_norm)?,
             spec: spec.clone(),
         })
     }

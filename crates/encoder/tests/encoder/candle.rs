@@ -1,200 +1,135 @@
-//! The candle executor on the CPU: the arithmetic that CUDA and Metal run. It shares nothing with the simd executor but
-//! the spec and the files, so each is the other's check at sizes and specs that no checkpoint has; what both of them
-//! could have wrong is caught by the checkpoints.
+//! The candle executor on the CPU: the arithmetic that CUDA and Metal run.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use simile_encoder::spec::{
-    AttentionPosition, AttentionSpec, EmbeddingSpec, EncoderSpec, LayerSpec, MlpKind, MlpSpec, Norm, NormPlacement,
-    Positions, QkNorm, Rope, RopeScaling,
-};
+use simile_encoder::spec::{AttentionPosition, AttentionSpec};
 use simile_encoder::{
     Architecture, Context, Device, EncodeError, Encoder, Flow, LoadError, Precision, Rows, Weights, candle,
-    load_candle, simd,
+    load_candle, load_simd,
 };
-use simile_kernels::{Activation, Isa};
+use simile_kernels::Isa;
 use tempfile::TempDir;
 
-use crate::models::{Random, read_json};
-use crate::random_spec::{LAYER_NORM, RMS_NORM, layer, spec, write};
+use crate::architectures;
+use crate::golden::{CHECKPOINTS, TOLERANCE};
+use crate::models::{Random, read_json, tiny};
 use crate::reference::{Reference, difference};
 use crate::run::{Batch, Machine, sequences};
-
-/// Of a row's largest component.
-const TOLERANCE: f64 = 1e-5;
-
-fn rope(scaling: RopeScaling) -> AttentionPosition {
-    AttentionPosition::Rope(Rope { theta: 100.0, scaling })
-}
-
-/// The layer of all specs below with another attention.
-fn attending(change: impl FnOnce(&mut AttentionSpec)) -> LayerSpec {
-    let mut layer = layer();
-    change(&mut layer.attention);
-    layer
-}
-
-fn with_mlp(kind: MlpKind, activation: Activation) -> LayerSpec {
-    LayerSpec { mlp: MlpSpec { kind, activation, intermediate_size: 100 }, ..layer() }
-}
-
-/// Every value of every enum of a spec, in two layers.
-fn specs() -> Vec<(&'static str, EncoderSpec)> {
-    let twice = |layer: LayerSpec| spec(vec![layer.clone(), layer]);
-    let placed =
-        |placement, norm| EncoderSpec { final_norm: Some(norm), ..twice(LayerSpec { placement, norm, ..layer() }) };
-    let embedded = |change: fn(&mut EmbeddingSpec)| {
-        let mut spec = twice(layer());
-        change(&mut spec.embeddings);
-        spec
-    };
-    let gemma = Norm::RmsNorm { epsilon: 1e-6, offset: 1.0 };
-    let no_beta = Norm::LayerNorm { epsilon: 0.1, bias: false };
-    vec![
-        ("post norm", twice(layer())),
-        ("input added twice", placed(NormPlacement::Post { attention_residual: 2.0 }, LAYER_NORM)),
-        ("pre norm", placed(NormPlacement::Pre { attention_norm: true }, RMS_NORM)),
-        ("pre norm, input as it is", placed(NormPlacement::Pre { attention_norm: false }, no_beta)),
-        ("sandwich", placed(NormPlacement::Sandwich, gemma)),
-        ("scaled words", embedded(|embeddings| embeddings.scale = 7.5)),
-        ("no types", embedded(|embeddings| embeddings.token_types = None)),
-        ("no norm of embeddings", embedded(|embeddings| embeddings.norm = None)),
-        (
-            "positions of tokens that are not padding",
-            embedded(|embeddings| {
-                embeddings.positions = Positions::NonPad { table: 322, pad: 1 };
-            }),
-        ),
-        ("no table of positions", embedded(|embeddings| embeddings.positions = Positions::None)),
-        ("rotary", twice(attending(|it| it.position = rope(RopeScaling::None)))),
-        ("rotary, NTK", twice(attending(|it| it.position = rope(RopeScaling::Ntk { factor: 3.0 })))),
-        (
-            "rotary, dynamic NTK by each length",
-            twice(attending(|it| {
-                it.position = rope(RopeScaling::DynamicNtk { factor: 2.0, trained: 20 });
-            })),
-        ),
-        (
-            "two rotations",
-            spec(vec![
-                attending(|it| it.position = rope(RopeScaling::None)),
-                attending(|it| it.position = AttentionPosition::Rope(Rope { theta: 9.0, scaling: RopeScaling::None })),
-            ]),
-        ),
-        ("ALiBi", twice(attending(|it| it.position = AttentionPosition::Alibi))),
-        (
-            "relative bias",
-            twice(attending(|it| {
-                it.position = AttentionPosition::RelativeBias { buckets: 8, max_distance: 20 };
-            })),
-        ),
-        ("causal", twice(attending(|it| it.causal = true))),
-        ("window", twice(attending(|it| it.window = Some(3)))),
-        ("causal window", twice(attending(|it| (it.causal, it.window) = (true, Some(3))))),
-        ("window and full", spec(vec![attending(|it| it.window = Some(1)), layer()])),
-        ("one key head", twice(attending(|it| it.kv_heads = 1))),
-        (
-            "grouped keys, rotary, normed by head, head size of its own, own scale",
-            twice(attending(|it| {
-                (it.heads, it.kv_heads, it.head_dim, it.scale) = (6, 2, 14, 0.1);
-                it.position = rope(RopeScaling::None);
-                it.qk_norm = Some(QkNorm::PerHead(RMS_NORM));
-            })),
-        ),
-        ("queries and keys normed as a whole", twice(attending(|it| it.qk_norm = Some(QkNorm::AllHeads(LAYER_NORM))))),
-        ("gated GELU", twice(with_mlp(MlpKind::Gated, Activation::Gelu))),
-        ("gated SiLU", twice(with_mlp(MlpKind::Gated, Activation::Silu))),
-        ("gated tanh GELU", twice(with_mlp(MlpKind::Gated, Activation::GeluTanh))),
-        ("ReLU", twice(with_mlp(MlpKind::Plain, Activation::Relu))),
-        ("tanh", twice(with_mlp(MlpKind::Plain, Activation::Tanh))),
-    ]
-}
+use crate::variants::{VOCAB, variant, variants, write};
 
 fn open(architecture: &Architecture, dir: &TempDir, precision: Precision) -> Box<dyn Encoder> {
     let weights = Weights::open(dir.path()).unwrap();
     candle::load(Device::Cpu, precision, Isa::best(), architecture, &weights).unwrap()
 }
 
-fn open_simd(architecture: &Architecture, dir: &TempDir) -> Box<dyn Encoder> {
-    Box::new(simd::load(Isa::best(), architecture, &Weights::open(dir.path()).unwrap()).unwrap())
+fn plain() -> (Architecture, TempDir) {
+    let architecture = variant("BERT").architecture;
+    let dir = write(&architecture);
+    (architecture, dir)
 }
 
-fn largest_difference(ours: &[Vec<Vec<f32>>], theirs: &[Vec<Vec<f32>>]) -> f64 {
-    assert_eq!(ours.len(), theirs.len());
-    let rows = ours.iter().zip(theirs).flat_map(|(ours, theirs)| {
-        assert_eq!(ours.len(), theirs.len());
-        ours.iter().zip(theirs)
-    });
+/// The largest difference of any row, of the row's largest component.
+fn off<T: Copy + Into<f64>>(ours: &[Vec<Vec<f32>>], theirs: &[Vec<Vec<T>>]) -> f64 {
+    let lengths = |len: &dyn Fn(usize) -> usize, count: usize| (0..count).map(len).collect::<Vec<_>>();
+    assert_eq!(lengths(&|i| ours[i].len(), ours.len()), lengths(&|i| theirs[i].len(), theirs.len()));
+    let rows = ours.iter().flatten().zip(theirs.iter().flatten());
     rows.map(|(ours, theirs)| {
-        let theirs: Vec<f64> = theirs.iter().map(|&value| f64::from(value)).collect();
+        let theirs: Vec<f64> = theirs.iter().map(|&value| value.into()).collect();
         difference(ours, &theirs)
     })
     .fold(0.0, f64::max)
 }
 
 #[test]
-fn every_spec_gives_the_simd_executor_s_numbers_in_any_batch() {
+fn tiny_checkpoints_give_the_vectors_of_their_references() {
     let mut failures = Vec::new();
-    for (what, spec) in specs() {
-        let (architecture, dir) = write(spec);
-        let (ours, theirs) = (open(&architecture, &dir, Precision::F32), open_simd(&architecture, &dir));
+    for (name, pooling) in CHECKPOINTS {
+        let dir = tiny(name);
+        let (golden, config) = (read_json(&dir.join("golden.json")), read_json(&dir.join("config.json")));
+        let ids: Vec<Vec<u32>> = serde_json::from_value(golden["ids"].clone()).unwrap();
+        let raw: Vec<Vec<f64>> = serde_json::from_value(golden["raw"].clone()).unwrap();
+        let encoder = load_candle(Device::Cpu, Precision::F32, Isa::best(), &config, &dir).unwrap();
         let mut machine = Machine::new(1);
-        let texts = sequences(&[13, 1, 40, 2, 33], architecture.spec.vocab_size);
-        for rows in [Rows::All, Rows::First, Rows::Last] {
-            let batch = Batch::of(&texts);
-            let expected = machine.run(&*theirs, &batch, rows);
-            let mut note = |how: &str, off: f64| {
-                if off > TOLERANCE {
-                    failures.push(format!("{what}, rows {rows:?}, {how}: off by {off:e}"));
-                }
-            };
-            note("one batch", largest_difference(&machine.run(&*ours, &batch, rows), &expected));
-            for (text, expected) in texts.iter().zip(&expected) {
-                let alone = machine.run(&*ours, &Batch::of(std::slice::from_ref(text)), rows);
-                note("alone", largest_difference(&alone, std::slice::from_ref(expected)));
+        let hidden = machine.try_run(&*encoder, &Batch::of(&ids), pooling.rows(), &|| Flow::Continue).unwrap();
+        let mut pooled = vec![0.0f32; ids.len() * encoder.hidden_size()];
+        hidden.pool(pooling, &mut pooled);
+        assert_eq!(raw.len(), ids.len(), "{name}: a vector for each text");
+        for (text, (ours, theirs)) in pooled.chunks(encoder.hidden_size()).zip(&raw).enumerate() {
+            let off = difference(ours, theirs);
+            if off > TOLERANCE {
+                failures.push(format!("{name}, text {text}: off by {off:e}"));
             }
-            let backwards: Vec<Vec<u32>> = texts.iter().rev().cloned().collect();
-            let mut turned = machine.run(&*ours, &Batch::of(&backwards), rows);
-            turned.reverse();
-            note("the other way round", largest_difference(&turned, &expected));
-        }
-        let weights = |encoder: &dyn Encoder, machine: &mut Machine| {
-            let batch = Batch::of(&texts);
-            let Machine { pool, scratch } = machine;
-            let mut context = Context { pool, scratch, checkpoint: &|| Flow::Continue };
-            encoder.first_token_attention(&batch.input(), &mut context).unwrap()
-        };
-        let (ours, theirs) = (weights(&*ours, &mut machine), weights(&*theirs, &mut machine));
-        let off = ours.iter().zip(&theirs).map(|(ours, theirs)| (ours - theirs).abs()).fold(0.0, f32::max);
-        if ours.len() != theirs.len() || off > 1e-5 {
-            failures.push(format!("{what}, attention of the first token: off by {off:e}"));
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// Against an encoder in f64, because the simd executor could share a mistake; with token types.
 #[test]
-fn bert_gives_the_reference_s_numbers() {
-    let model = Random { hidden: 60, heads: 5, intermediate: 100, ..Random::default() };
-    let dir = model.write();
-    let reference = Reference::open(dir.path());
-    let config = read_json(&dir.path().join("config.json"));
-    let encoder = load_candle(Device::Cpu, Precision::F32, Isa::best(), &config, dir.path()).unwrap();
-    let texts = sequences(&[7, 1, 70], model.vocab);
-    let types: Vec<Vec<u32>> = texts.iter().map(|text| (0..text.len()).map(|i| u32::from(i > 3)).collect()).collect();
-    let batch = Batch { types: types.concat(), ..Batch::of(&texts) };
-    let states = Machine::new(1).run(&*encoder, &batch, Rows::All);
-    let mut worst = 0f64;
-    for ((states, text), types) in states.iter().zip(&texts).zip(&types) {
-        for (ours, theirs) in states.iter().zip(&reference.forward(text, types)) {
-            worst = worst.max(difference(ours, theirs));
+fn every_architecture_gives_the_reference_s_numbers_in_any_batch() {
+    let mut failures = Vec::new();
+    let mut texts = sequences(&[13, 1, 40, 2, 33], VOCAB);
+    // The padding token of the variants, in the middle of a text.
+    texts[2][5] = 1;
+    for variant in variants() {
+        let dir = write(&variant.architecture);
+        let reference = Reference::new(variant.architecture.clone(), dir.path());
+        let encoder = open(&variant.architecture, &dir, Precision::F32);
+        let mut machine = Machine::new(1);
+        let all: Vec<Vec<Vec<f64>>> = texts.iter().map(|ids| reference.forward(ids, &[])).collect();
+        for rows in [Rows::All, Rows::First, Rows::Last] {
+            let pick = |states: &Vec<Vec<f64>>| match rows {
+                Rows::All => states.clone(),
+                Rows::First => vec![states[0].clone()],
+                Rows::Last => vec![states[states.len() - 1].clone()],
+            };
+            let expected: Vec<Vec<Vec<f64>>> = all.iter().map(pick).collect();
+            let mut note = |how: &str, off: f64| {
+                if off > TOLERANCE {
+                    failures.push(format!("{}, rows {rows:?}, {how}: off by {off:e}", variant.name));
+                }
+            };
+            note("one batch", off(&machine.run(&*encoder, &Batch::of(&texts), rows), &expected));
+            for (text, expected) in texts.iter().zip(&expected) {
+                let alone = machine.run(&*encoder, &Batch::of(std::slice::from_ref(text)), rows);
+                note("alone", off(&alone, std::slice::from_ref(expected)));
+            }
+            let backwards: Vec<Vec<u32>> = texts.iter().rev().cloned().collect();
+            let mut turned = machine.run(&*encoder, &Batch::of(&backwards), rows);
+            turned.reverse();
+            note("the other way round", off(&turned, &expected));
+        }
+        let batch = Batch::of(&texts);
+        let Machine { pool, scratch } = &mut machine;
+        let mut context = Context { pool, scratch, checkpoint: &|| Flow::Continue };
+        let weights = encoder.first_token_attention(&batch.input(), &mut context).unwrap();
+        assert_eq!(weights.len(), batch.ids.len());
+        let mut rest = &weights[..];
+        for ids in &texts {
+            let (own, later) = rest.split_at(ids.len());
+            let off = difference(own, &reference.first_token_attention(ids));
+            if off > TOLERANCE {
+                failures.push(format!("{}, attention of the first of {}: off by {off:e}", variant.name, ids.len()));
+            }
+            rest = later;
         }
     }
-    assert!(worst <= TOLERANCE, "off by {worst:e}");
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// 2,100 tokens under 5 heads are 22 million scores, more than a block holds.
+#[test]
+fn token_types_are_added() {
+    let (architecture, dir) = plain();
+    let reference = Reference::new(architecture.clone(), dir.path());
+    let texts = sequences(&[7, 1, 30], VOCAB);
+    let types: Vec<Vec<u32>> = texts.iter().map(|text| (0..text.len()).map(|i| u32::from(i > 3)).collect()).collect();
+    let batch = Batch { types: types.concat(), ..Batch::of(&texts) };
+    let ours = Machine::new(1).run(&*open(&architecture, &dir, Precision::F32), &batch, Rows::All);
+    let theirs: Vec<_> = texts.iter().zip(&types).map(|(text, types)| reference.forward(text, types)).collect();
+    assert!(off(&ours, &theirs) <= TOLERANCE, "off by {:e}", off(&ours, &theirs));
+}
+
+/// 2,100 tokens under the 5 heads of these layers are 22 million scores, more than a block holds. The simd executor, which
+/// holds no scores, is the reference here: in f64 it would take minutes.
 #[test]
 fn a_long_text_is_computed_in_blocks() {
     let mut failures = Vec::new();
@@ -204,13 +139,18 @@ fn a_long_text_is_computed_in_blocks() {
         ("relative bias", |it| it.position = AttentionPosition::RelativeBias { buckets: 32, max_distance: 128 }),
     ];
     for (what, change) in kinds {
-        let mut spec = spec(vec![attending(change)]);
-        (spec.max_positions, spec.embeddings.positions) = (4096, Positions::None);
-        let (architecture, dir) = write(spec);
-        let batch = Batch::of(&sequences(&[2100, 5], 97));
+        let mut architecture = variant("BERT").architecture;
+        let spec = &mut architecture.spec;
+        spec.layers.truncate(1);
+        let attention = &mut spec.layers[0].attention;
+        (attention.heads, attention.kv_heads, attention.head_dim) = (5, 5, 12);
+        change(attention);
+        (spec.max_positions, spec.embeddings.positions) = (4096, simile_encoder::spec::Positions::None);
+        let dir = write(&architecture);
+        let batch = Batch::of(&sequences(&[2100, 5], VOCAB));
         let run = |encoder: &dyn Encoder| Machine::new(1).run(encoder, &batch, Rows::All);
-        let theirs = run(&*open_simd(&architecture, &dir));
-        let off = largest_difference(&run(&*open(&architecture, &dir, Precision::F32)), &theirs);
+        let theirs = run(&*architectures::load(Isa::best(), &architecture, dir.path()));
+        let off = off(&run(&*open(&architecture, &dir, Precision::F32)), &theirs);
         if off > TOLERANCE {
             failures.push(format!("{what}: off by {off:e}"));
         }
@@ -220,29 +160,30 @@ fn a_long_text_is_computed_in_blocks() {
 
 #[test]
 fn tokens_that_are_not_attended_to_change_no_other_row() {
-    let (architecture, dir) = write(spec(vec![layer(), layer()]));
+    let (architecture, dir) = plain();
     let encoder = open(&architecture, &dir, Precision::F32);
     let mut machine = Machine::new(1);
     let alone = machine.run(&*encoder, &Batch::of(&[vec![3, 5, 7]]), Rows::All).remove(0);
     let batch = Batch { attended: vec![3, 2], ..Batch::of(&[vec![3, 5, 7, 9, 9], vec![1, 2]]) };
     let rows = machine.run(&*encoder, &batch, Rows::All).remove(0);
-    assert!(largest_difference(&[rows[..3].to_vec()], &[alone]) <= TOLERANCE);
+    assert!(off(&[rows[..3].to_vec()], &[alone]) <= TOLERANCE);
     assert_ne!(rows[3], rows[4], "they have rows of their own");
 }
 
-/// f16 rounds to 3 digits; what is asked for here is that every operation exists and scores are summed in f32.
+/// f16 rounds to 3 digits, bf16 to 2, in every operation of three layers; a wrong one is off by more than the largest
+/// component.
 #[test]
 fn half_precision_is_near_f32() {
     let mut failures = Vec::new();
-    for (what, spec) in specs() {
-        let (architecture, dir) = write(spec);
-        let batch = Batch::of(&sequences(&[13, 1, 40], architecture.spec.vocab_size));
-        let run = |precision| Machine::new(1).run(&*open(&architecture, &dir, precision), &batch, Rows::All);
+    for variant in variants() {
+        let dir = write(&variant.architecture);
+        let batch = Batch::of(&sequences(&[13, 1, 40], VOCAB));
+        let run = |precision| Machine::new(1).run(&*open(&variant.architecture, &dir, precision), &batch, Rows::All);
         let expected = run(Precision::F32);
-        for (precision, limit) in [(Precision::F16, 0.05), (Precision::Bf16, 0.3)] {
-            let off = largest_difference(&run(precision), &expected);
+        for (precision, limit) in [(Precision::F16, 0.1), (Precision::Bf16, 0.5)] {
+            let off = off(&run(precision), &expected);
             if off > limit || off == 0.0 {
-                failures.push(format!("{what}, {precision}: off by {off:e}"));
+                failures.push(format!("{}, {precision}: off by {off:e}", variant.name));
             }
         }
     }
@@ -251,7 +192,10 @@ fn half_precision_is_near_f32() {
 
 #[test]
 fn a_pass_stops_between_two_layers() {
-    let (architecture, dir) = write(spec(vec![layer(); 4]));
+    let mut architecture = variant("BERT").architecture;
+    let layer = architecture.spec.layers[0].clone();
+    architecture.spec.layers = vec![layer; 4];
+    let dir = write(&architecture);
     let encoder = open(&architecture, &dir, Precision::F32);
     let asked = AtomicUsize::new(0);
     let checkpoint = || match asked.fetch_add(1, Ordering::Relaxed) {
@@ -265,12 +209,12 @@ fn a_pass_stops_between_two_layers() {
 
 #[test]
 fn a_batch_that_does_not_fit_is_refused_and_an_empty_one_is_empty() {
-    let (architecture, dir) = write(spec(vec![layer()]));
+    let (architecture, dir) = plain();
     let encoder = open(&architecture, &dir, Precision::F32);
     let mut machine = Machine::new(1);
     assert!(machine.run(&*encoder, &Batch::default(), Rows::All).is_empty());
     let outside = machine.try_run(&*encoder, &Batch::of(&[vec![1, 97]]), Rows::All, &|| Flow::Continue);
-    let expected = EncodeError::TokenOutOfRange { sequence: 0, position: 1, id: 97, vocab_size: 97 };
+    let expected = EncodeError::TokenOutOfRange { sequence: 0, position: 1, id: 97, vocab_size: VOCAB };
     assert_eq!(outside.err(), Some(expected));
 }
 
@@ -280,19 +224,18 @@ fn weights_that_lack_a_tensor_are_refused_as_by_the_simd_executor() {
     let dir = model.write_with(|tensors| tensors.retain(|(name, ..)| !name.contains("layer.1.output.dense.bias")));
     let config = read_json(&dir.path().join("config.json"));
     let ours = load_candle(Device::Cpu, Precision::F32, Isa::best(), &config, dir.path()).err().unwrap();
-    let theirs = simile_encoder::load_simd(Isa::best(), &config, dir.path()).err().unwrap();
+    let theirs = load_simd(Isa::best(), &config, dir.path()).err().unwrap();
     assert_eq!(ours.to_string(), theirs.to_string());
     assert!(matches!(ours, LoadError::Weights(_)), "{ours}");
 }
 
-/// A model of 1,200 values of width that claims 2^52 words: refused with figures before any byte is read.
+/// A spec that claims 2^52 words: refused with figures before any tensor is looked for.
 #[test]
+#[cfg(target_os = "linux")]
 fn weights_that_cannot_fit_are_refused_before_they_are_read() {
-    let (mut architecture, dir) = write(spec(vec![layer()]));
+    let (mut architecture, dir) = plain();
     architecture.spec.vocab_size = 1 << 52;
     let weights = Weights::open(dir.path()).unwrap();
     let error = candle::load(Device::Cpu, Precision::F32, Isa::best(), &architecture, &weights).err().unwrap();
-    if cfg!(target_os = "linux") {
-        assert!(matches!(error, LoadError::NotEnoughMemory { device: Device::Cpu, .. }), "{error}");
-    }
+    assert!(matches!(error, LoadError::NotEnoughMemory { device: Device::Cpu, .. }), "{error}");
 }

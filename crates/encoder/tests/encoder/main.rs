@@ -12,8 +12,6 @@ mod input;
 mod models;
 mod numbers;
 mod pooling;
-#[cfg(feature = "candle")]
-mod random_spec;
 mod reference;
 mod run;
 mod torch;
