@@ -1,7 +1,7 @@
 //! Every part of a spec against the plain f64 encoder, in sizes that fit no tile; and that the comparison would see each
 //! part done wrong.
 
-use simile_encoder::spec::{AttentionPosition, EncoderSpec, Norm, NormPlacement, RopeScaling};
+use simile_encoder::spec::{AttentionPosition, EncoderSpec, Norm, NormPlacement, Positions, RopeScaling};
 use simile_encoder::{Architecture, Context};
 use simile_encoder::{Encoder, EncoderInput, Flow, Rows, Teamwork, Weights, simd};
 use simile_kernels::{Activation, Isa};
@@ -226,4 +226,27 @@ fn the_first_token_s_attention_has_the_same_bytes_on_any_number_of_threads() {
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// No S x S matrix: 8,192 x 8,192 scores of one head would be 268 MB. Activations are a few rows for each token.
+#[test]
+fn memory_of_a_long_text_grows_with_its_length() {
+    for name in ["BERT", "ModernBert", "Qwen3", "JinaBert"] {
+        let mut architecture = variant(name).architecture;
+        let spec = &mut architecture.spec;
+        (spec.max_positions, spec.layers) = (4096, vec![spec.layers[1].clone()]);
+        if let Positions::Absolute { table } = &mut spec.embeddings.positions {
+            *table = 4096;
+        }
+        let dir = write(&architecture);
+        let encoder = load(Isa::best(), &architecture, dir.path());
+        let peak = |length: usize| {
+            let mut machine = Machine::new(2);
+            machine.run(&*encoder, &Batch::of(&sequences(&[length], VOCAB)), Rows::First);
+            machine.scratch.peak_bytes()
+        };
+        let (half, whole) = (peak(2048), peak(4096));
+        assert!(whole < 5 * half / 2, "{name}: {half} bytes for 2,048 tokens, {whole} for 4,096");
+        assert!(whole < 4096 * 4096 * 4 / 2, "{name}: {whole} bytes for 4,096 tokens");
+    }
 }
