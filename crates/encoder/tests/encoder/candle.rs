@@ -166,7 +166,8 @@ fn token_types_are_added() {
 #[test]
 fn a_long_text_is_computed_in_blocks() {
     let mut failures = Vec::new();
-    let kinds: [(&str, fn(&mut AttentionSpec)); 3] = [
+    type Change = fn(&mut AttentionSpec);
+    let kinds: [(&str, Change); 3] = [
         ("ALiBi in a window", |it| (it.position, it.window) = (AttentionPosition::Alibi, Some(64))),
         ("causal, one key head", |it| (it.causal, it.kv_heads) = (true, 1)),
         ("relative bias", |it| it.position = AttentionPosition::RelativeBias { buckets: 32, max_distance: 128 }),
