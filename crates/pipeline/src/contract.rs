@@ -44,6 +44,9 @@ pub(crate) struct Contract {
     default_instruction: Option<String>,
     max_length: usize,
     truncate: &'static str,
+    /// Whether vectors are layer-normalised before they are cut; not written where they are not.
+    #[serde(skip_serializing_if = "is_false")]
+    pub(crate) layer_norm: bool,
     normalize: bool,
     dimensions: usize,
     precision: &'static str,
@@ -99,6 +102,11 @@ fn is_true(flag: &bool) -> bool {
     *flag
 }
 
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference over")]
+fn is_false(flag: &bool) -> bool {
+    !*flag
+}
+
 /// What decides the ids of a text, besides its tokenizer's file.
 pub(crate) struct TextIdentity {
     /// Values in force of the tokenizer's BERT normalizer.
@@ -127,6 +135,7 @@ impl Contract {
             default_instruction: texts.templates.default_instruction,
             max_length: descriptor.max_length,
             truncate: descriptor.truncate.name(),
+            layer_norm: false,
             normalize: descriptor.normalize,
             dimensions,
             precision: precision.name(),
@@ -179,6 +188,7 @@ mod tests {
             default_instruction: None,
             max_length: 256,
             truncate: "end",
+            layer_norm: false,
             normalize: true,
             dimensions: 384,
             precision: "f32",
@@ -212,6 +222,7 @@ mod tests {
             ("instruction", |c| c.default_instruction = Some(String::new())),
             ("max length", |c| c.max_length = 255),
             ("truncate", |c| c.truncate = "error"),
+            ("layer norm", |c| c.layer_norm = true),
             ("normalize", |c| c.normalize = false),
             ("dimensions", |c| c.dimensions = 256),
             ("precision", |c| c.precision = "int8"),
@@ -224,9 +235,9 @@ mod tests {
             ids.push((name, changed.id()));
         }
         // A field that this list forgets would be missed: there are as many keys as the changes above name.
-        let all = Contract { include_prompt: false, ..contract() };
+        let all = Contract { include_prompt: false, layer_norm: true, ..contract() };
         let keys = serde_json::from_str::<serde_json::Value>(&all.to_json()).unwrap().as_object().unwrap().len();
-        assert_eq!(keys, 15, "a new field needs a line here");
+        assert_eq!(keys, 16, "a new field needs a line here");
         let same: Vec<_> =
             ids.iter().enumerate().filter(|(i, (_, id))| ids[..*i].iter().any(|(_, other)| other == id)).collect();
         assert!(same.is_empty(), "{same:?}");
