@@ -4,7 +4,7 @@
 //! - A refused cell is refused before anything is downloaded where the model's kind is known by then (a registered model),
 //!   and before its weights are opened in any case. The reason says what to take instead.
 //! - *Verified* means that tests compare it with a reference implementation. What has not run on its hardware is
-//!   *untested*, however sound it looks: docs/devices.md tells what did.
+//!   *untested*, however sound it looks: docs/cuda.md tells what did.
 
 use std::fmt;
 

@@ -64,6 +64,39 @@ fn tiny_checkpoints_give_the_vectors_of_their_references() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
+/// Checkpoints whose own vectors have a head or Dense modules behind the encoder: those are the pipeline's and the same
+/// code on every device, so the encoder is compared with the simd executor's, which the pipeline's tests hold to them.
+#[test]
+fn tiny_checkpoints_with_heads_have_the_simd_executor_s_hidden_states() {
+    let names = [
+        "tiny-bert-dense",
+        "tiny-colbert",
+        "tiny-cross-bert",
+        "tiny-cross-xlmr",
+        "tiny-embeddinggemma",
+        "tiny-qwen3-reranker",
+        "tiny-splade",
+        "tiny-st6-cross-bert",
+        "tiny-st6-embeddinggemma",
+        "tiny-st6-splade",
+    ];
+    let mut failures = Vec::new();
+    for name in names {
+        let dir = tiny(name);
+        let config = read_json(&dir.join("config.json"));
+        let theirs = load_simd(Isa::best(), &config, &dir).unwrap();
+        let ours = load_candle(Device::Cpu, Precision::F32, Isa::best(), &config, &dir).unwrap();
+        let batch = Batch::of(&sequences(&[13, 1, 40, 33], theirs.vocab_size()));
+        let mut machine = Machine::new(1);
+        let expected = machine.run(&*theirs, &batch, Rows::All);
+        let off = off(&machine.run(&*ours, &batch, Rows::All), &expected);
+        if off > TOLERANCE {
+            failures.push(format!("{name}: off by {off:e}"));
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
 #[test]
 fn every_architecture_gives_the_reference_s_numbers_in_any_batch() {
     let mut failures = Vec::new();
@@ -133,7 +166,8 @@ fn token_types_are_added() {
 #[test]
 fn a_long_text_is_computed_in_blocks() {
     let mut failures = Vec::new();
-    let kinds: [(&str, fn(&mut AttentionSpec)); 3] = [
+    type Change = fn(&mut AttentionSpec);
+    let kinds: [(&str, Change); 3] = [
         ("ALiBi in a window", |it| (it.position, it.window) = (AttentionPosition::Alibi, Some(64))),
         ("causal, one key head", |it| (it.causal, it.kv_heads) = (true, 1)),
         ("relative bias", |it| it.position = AttentionPosition::RelativeBias { buckets: 32, max_distance: 128 }),
