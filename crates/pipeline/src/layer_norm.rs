@@ -48,11 +48,6 @@ impl LayerNorm {
         Ok(LayerNorm { isa, weight, bias })
     }
 
-    /// The norm without weights, of vectors of `width` values.
-    pub(crate) fn plain(isa: Isa, width: usize) -> LayerNorm {
-        LayerNorm { isa, weight: vec![1.0; width], bias: vec![0.0; width] }
-    }
-
     pub(crate) fn bytes(&self) -> usize {
         (self.weight.len() + self.bias.len()) * size_of::<f32>()
     }

@@ -13,8 +13,8 @@ use simile_pipeline::{LoadOptions, Role, TextModel, Tokens, plan};
 /// The tiny static models.
 pub const STATIC: [&str; 4] = ["tiny-static", "tiny-static-f16", "tiny-static-plain", "tiny-static-quant"];
 
-/// All tiny dense checkpoints with reference vectors.
-pub const TINY: [&str; 8] = [
+/// All tiny dense encoders with reference vectors.
+pub const TINY: [&str; 22] = [
     "tiny-bert-cls",
     "tiny-bert-dense",
     "tiny-bert-gamma-prefix",
@@ -22,7 +22,21 @@ pub const TINY: [&str; 8] = [
     "tiny-bert-mean-pooler",
     "tiny-bert-meansqrt",
     "tiny-bert-weightedmean",
+    "tiny-distilbert",
+    "tiny-embeddinggemma",
+    "tiny-gte-en",
+    "tiny-gte-multilingual",
+    "tiny-jina-v2",
+    "tiny-jina-v2-6heads",
+    "tiny-modernbert",
+    "tiny-mpnet",
+    "tiny-nomic",
+    "tiny-qwen3-embedding",
+    "tiny-roberta",
     "tiny-st6-bert",
+    "tiny-st6-embeddinggemma",
+    "tiny-st6-modernbert",
+    "tiny-xlm-roberta",
 ];
 
 /// Largest difference to the reference on vectors of unit length (the design's promise 1).
