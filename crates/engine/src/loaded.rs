@@ -404,6 +404,9 @@ fn resolve(
     report: &mut dyn FnMut(Progress),
 ) -> Result<(String, Load<LoadedModel>), Failure> {
     request.threads.map(threads::check).transpose()?;
+    if request.kind == ModelKind::Sparse {
+        simile_pipeline::check_id(&request.model.id_or_folder).map_err(convert::load)?;
+    }
     if request.kind == ModelKind::Sparse && simile_pipeline::is_computed(&request.model.id_or_folder) {
         let (max_length, truncate) = (request.max_length, request.truncate);
         let options = LoadOptions { max_length, truncate, ..LoadOptions::new(isa) };

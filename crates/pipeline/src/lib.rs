@@ -51,5 +51,6 @@ pub use outputs::Outputs;
 pub use plan::{DEFAULT_BATCH_SIZE, plan};
 pub use registry::{RegistryEntry, registered, registry};
 pub use simile_encoder::Pooling;
+pub use sparse::check_id;
 pub use template::{Rendered, Role, Template, Templates};
 pub use tokenizer::{Input, Tokens};
