@@ -410,6 +410,9 @@ fn resolve(
     device_is_built(request.device).map_err(|error| convert::encoder(&error, error.to_string()))?;
     let sparse = request.kind == ModelKind::Sparse;
     support::check(None, sparse, request.device, request.precision).map_err(convert::load)?;
+    if sparse {
+        simile_pipeline::check_id(&request.model.id_or_folder).map_err(convert::load)?;
+    }
     if sparse && simile_pipeline::is_computed(&request.model.id_or_folder) {
         let (max_length, truncate) = (request.max_length, request.truncate);
         let options = LoadOptions { max_length, truncate, ..LoadOptions::new(isa) };

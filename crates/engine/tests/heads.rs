@@ -189,7 +189,13 @@ fn a_model_of_each_kind_works_and_another_kind_is_refused() {
     assert_eq!((scores.dimensions, scores.data.len(), scores.ends.len()), (1, 2, 0));
     let computed = embed(&lazy(ModelKind::Sparse, "qdrant/bm25"), job(&[])).unwrap();
     assert_eq!(computed.ends, [1, 2]);
-    for (kind, name) in [(ModelKind::Dense, "tiny-splade"), (ModelKind::Rerank, "tiny-colbert")] {
+    let other = [
+        (ModelKind::Dense, "tiny-splade"),
+        (ModelKind::Rerank, "tiny-colbert"),
+        // By its id, before anything is looked for.
+        (ModelKind::Sparse, "Qdrant/minicoil-v1"),
+    ];
+    for (kind, name) in other {
         let failure = embed(&lazy(kind, name), job(&[])).unwrap_err();
         assert_eq!(failure.kind, ErrorKind::UnsupportedModel, "{name} as {kind}");
     }

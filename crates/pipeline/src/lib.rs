@@ -52,6 +52,7 @@ pub use outputs::Outputs;
 pub use plan::{DEFAULT_BATCH_SIZE, plan};
 pub use registry::{RegistryEntry, registered, registry};
 pub use simile_encoder::{Pooling, device_is_built};
+pub use sparse::check_id;
 pub use support::{Support, support};
 pub use template::{Rendered, Role, Template, Templates};
 pub use tokenizer::{Input, Tokens};
