@@ -51,7 +51,7 @@ pub(crate) fn encode(error: EncodeError, index_of: impl Fn(usize) -> Option<usiz
 }
 
 /// Files could not be found, read or downloaded.
-pub(crate) fn hub(error: HubError) -> Failure {
+fn hub(error: HubError) -> Failure {
     let message = error.to_string();
     match error {
         HubError::InvalidId { .. } | HubError::InvalidRevision { .. } | HubError::RevisionOfFolder { .. } => {
@@ -72,6 +72,8 @@ pub(crate) fn load(error: LoadError) -> Failure {
         LoadError::Encoder(error) => Failure::new(encoder(&error), message),
         LoadError::UnsupportedModule { .. }
         | LoadError::UnsupportedValue { .. }
+        | LoadError::RegisteredUnsupported { .. }
+        | LoadError::RegisteredKind { .. }
         | LoadError::PromptNotPooled { .. } => Failure::new(ErrorKind::UnsupportedModel, message),
         LoadError::MaxLengthTooSmall { value, special } => Failure::new(ErrorKind::InvalidInput, message)
             .measured(special as f64 + 1.0, value as f64, "tokens")

@@ -11,7 +11,7 @@ use napi::bindgen_prelude::{Either, Null};
 use napi_derive::napi;
 use simile_engine::{
     ChunkJob, ChunkRequest, DescriptorOverrides, EmbedJob, ErrorKind, Failure, HubOptions, HubSettings, LoadRequest,
-    Matryoshka, MaxWait, ModelRequest, Pooling, Precision, Priority, Role, Truncate, cache_dir,
+    Matryoshka, MaxWait, ModelRequest, Pooling, Precision, Priority, Role, Service, Truncate, cache_dir,
 };
 
 /// Which model, and how. Absent fields are the defaults.
@@ -48,6 +48,15 @@ pub struct NativeLoadRequest {
     pub threads: Option<u32>,
     /// What the caller knows better than files and registry.
     pub descriptor: Option<NativeDescriptorOverrides>,
+    /// What a service asks for besides; absent for all others.
+    pub service: Option<NativeServiceOptions>,
+}
+
+/// What a service asks for besides: the folder rule of Qwen3-Embedding and saved vectors.
+#[napi(object, object_to_js = false)]
+pub struct NativeServiceOptions {
+    /// Length of its vectors.
+    pub dimensions: Option<u32>,
 }
 
 /// What a caller says about a model instead of its files and the registry.
@@ -93,6 +102,9 @@ impl TryFrom<NativeLoadRequest> for LoadRequest {
             truncate: request.truncate.map(|name| parse::<Truncate>(&name)).transpose()?,
             descriptor: request.descriptor.map(TryInto::try_into).transpose()?,
             precision: request.precision.map(|name| parse::<Precision>(&name)).transpose()?.unwrap_or_default(),
+            service: request.service.map(|NativeServiceOptions { dimensions }| {
+                Service::from_environment(dimensions.map(|dimensions| dimensions as usize), &lookup)
+            }),
             threads: request.threads.map(|threads| threads as usize),
         })
     }

@@ -145,7 +145,7 @@ pub(crate) fn resolve(
     let (pooling, pooling_origin) = first([
         (overrides.pooling, Origin::Option),
         (files.pooling.as_ref().map(|pooling| pooling.modes.clone()), Origin::Files),
-        (entry.map(|entry| vec![entry.pooling]), Origin::Registry),
+        (entry.and_then(|entry| entry.pooling).map(|pooling| vec![pooling]), Origin::Registry),
         (Some(vec![Pooling::Mean]), Origin::Default),
     ]);
     if pooling.is_empty() {
@@ -159,7 +159,7 @@ pub(crate) fn resolve(
         (Some(false), Origin::Default),
     ]);
     let (limit, max_length) =
-        max_length(options.max_length, &files.limit, entry.map(|entry| entry.max_length), positions);
+        max_length(options.max_length, &files.limit, entry.and_then(|entry| entry.max_length), positions);
     let (truncate, truncate_origin) = first([
         (options.truncate, Origin::Option),
         (files.truncation_side, Origin::Files),
@@ -194,10 +194,8 @@ pub(crate) fn resolve(
             }
         }
     }
-    let matryoshka = overrides.matryoshka.unwrap_or(match entry {
-        Some(entry) if entry.matryoshka => Matryoshka::Any,
-        _ => Matryoshka::None,
-    });
+    let matryoshka =
+        overrides.matryoshka.unwrap_or_else(|| entry.map(|entry| entry.matryoshka.into()).unwrap_or_default());
     Ok(Resolved {
         pooling,
         normalize,

@@ -124,7 +124,7 @@ impl TextModel {
             matryoshka: resolved.matryoshka,
             lowercase: read.lowercase,
             licence: entry.map(|entry| entry.licence.to_owned()),
-            size_bytes: entry.map(|entry| entry.size_bytes),
+            size_bytes: entry.and_then(|entry| entry.size_bytes),
             gated: entry.is_some_and(|entry| entry.gated),
             origins: resolved.origins,
             pooling: resolved.pooling,
