@@ -18,6 +18,9 @@ import { excerpt } from './validation'
 /** Roles as the addon spells them. */
 export type NativeRole = 'generic' | 'query' | 'passage'
 
+/** Kinds of models as the addon spells them. */
+export type NativeKind = 'dense' | 'sparse' | 'multi-vector' | 'rerank'
+
 /** What the addon needs to find and open a model. Absent fields mean the default. */
 export interface NativeLoadRequest {
   /** Model id (`org/name`) or folder. */
@@ -39,6 +42,8 @@ export interface NativeLoadRequest {
   truncate?: string
   device?: string
   precision?: string
+  /** What the model is to give; absent: dense. */
+  kind?: NativeKind
   /** Threads of the process-wide pool. */
   threads?: number
   descriptor?: NativeDescriptorOverrides
@@ -110,6 +115,24 @@ export interface NativeModelInfo {
   descriptor: NativeModelDescriptor
 }
 
+/** A loaded sparse, multi-vector or rerank model. */
+export interface NativeHeadInfo {
+  id: string
+  revision: string | null
+  modelType: string
+  kind: string
+  head: string
+  dimensions: number
+  maxLength: number
+  queryLength: number | null
+  truncate: string
+  activation: string | null
+  queryTemplate: string | null
+  passageTemplate: string | null
+  defaultInstruction: string | null
+  contractId: string
+}
+
 /** An error as a value: `code` is one of the twelve kinds. */
 export interface NativeFailure {
   code: string
@@ -179,12 +202,17 @@ export interface NativeTextBatch {
 }
 
 export interface NativeResult {
+  /** Length of a row; 0 when rows have lengths of their own. */
   readonly dimensions: number
+  /** Where each row ends, in values from the first row on; empty when all have `dimensions` values. */
+  readonly ends: Uint32Array
   readonly tokensTotal: Uint32Array
   readonly tokensEmbedded: Uint32Array
   readonly contractId: string
   /** Rows `from` up to, not including, `to`, each in memory of its own. To be taken once, from the first to the last. */
   rows(from: number, to: number): Float32Array[]
+  /** Indices of the values of sparse rows `from` up to, not including, `to`. To be taken before the rows. */
+  indices(from: number, to: number): Uint32Array[]
   /** Rows `from` up to, not including, `to`, one after the other in one array. Taken in order, as `rows` are. */
   values(from: number, to: number): Float32Array
   /** Lets go of the rows that were not taken. May be called at any time and more than once. */
@@ -203,10 +231,19 @@ export interface NativeProgress {
 
 export interface NativeModel {
   load(cancel: NativeCancel): Promise<NativeModelInfo | NativeFailure>
+  /** As `load`, for a model that is not dense. */
+  loadHead(cancel: NativeCancel): Promise<NativeHeadInfo | NativeFailure>
   info(): NativeModelInfo | null
   /** Reports of a download that were not taken yet. The addon calls `wake` when there are some. */
   takeProgress(): NativeProgress[]
   embed(
+    batch: NativeTextBatch,
+    options: NativeEmbedOptions,
+    cancel: NativeCancel,
+  ): Promise<NativeResult | NativeFailure>
+  /** Scores each text with its query: one for all texts, or one for each. */
+  score(
+    queries: NativeTextBatch,
     batch: NativeTextBatch,
     options: NativeEmbedOptions,
     cancel: NativeCancel,

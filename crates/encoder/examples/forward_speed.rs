@@ -87,7 +87,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 fn forward(encoder: &dyn Encoder, batch: &Batch, pool: &ThreadPool, scratch: &mut Scratch) {
-    let input = EncoderInput { input_ids: &batch.ids, token_type_ids: &[], lengths: &batch.lengths };
+    let input = EncoderInput { input_ids: &batch.ids, token_type_ids: &[], lengths: &batch.lengths, attended: &[] };
     let mut context = Context { pool, scratch, checkpoint: &|| Flow::Continue };
     match encoder.forward(&input, Rows::All, &mut context) {
         Ok(hidden) => hidden.recycle(scratch),

@@ -51,6 +51,9 @@ pub struct EncoderInput<'a> {
     pub token_type_ids: &'a [u32],
     /// Tokens of each sequence, at least 1; their sum is `input_ids.len()`.
     pub lengths: &'a [usize],
+    /// How many tokens of each sequence are attended to, its first ones, at least 1: the others have rows of their own and
+    /// change no other (ColBERT's `[MASK]` tokens behind a query). Empty means all. Bidirectional models only.
+    pub attended: &'a [usize],
 }
 
 impl EncoderInput<'_> {
@@ -62,6 +65,11 @@ impl EncoderInput<'_> {
     /// Tokens in the batch.
     pub fn tokens(&self) -> usize {
         self.input_ids.len()
+    }
+
+    /// Tokens of sequence `i` that are attended to.
+    pub fn attended(&self, i: usize) -> usize {
+        self.attended.get(i).copied().unwrap_or(self.lengths[i])
     }
 
     /// Checks the batch against a model: afterwards every id is a row of its table and every position too.
@@ -78,6 +86,10 @@ impl EncoderInput<'_> {
         if typed && self.token_type_ids.len() != expected {
             return Err(ragged("token_type_ids", self.token_type_ids.len()));
         }
+        if !self.attended.is_empty() && self.attended.len() != self.lengths.len() {
+            let (actual, expected) = (self.attended.len(), self.lengths.len());
+            return Err(EncodeError::Ragged { part: "attended", actual, expected });
+        }
         let mut start = 0;
         for (sequence, &length) in self.lengths.iter().enumerate() {
             if length == 0 {
@@ -85,6 +97,14 @@ impl EncoderInput<'_> {
             }
             if length > limits.positions {
                 return Err(EncodeError::TooLong { sequence, length, limit: limits.positions });
+            }
+            let attended = self.attended(sequence);
+            if !(1..=length).contains(&attended) {
+                return Err(EncodeError::Ragged {
+                    part: "attended tokens of a sequence",
+                    actual: attended,
+                    expected: length,
+                });
             }
             let outside = |ids: &[u32], rows: usize| ids.iter().position(|&id| id as usize >= rows);
             let tokens = start..start + length;

@@ -71,7 +71,7 @@ pub enum EncodeError {
     /// The parts of the batch disagree.
     #[error("the batch has {actual} {part} where its lengths add up to {expected}")]
     Ragged {
-        /// `"input_ids"` or `"token_type_ids"`.
+        /// What is too few or too many: `"input_ids"`, `"token_type_ids"`, `"attended"`.
         part: &'static str,
         /// How many there are.
         actual: usize,

@@ -28,7 +28,7 @@
 //!
 //! // Two texts: "hello world" and "hello".
 //! let ids = [101, 7592, 2088, 102, 101, 7592, 102];
-//! let batch = EncoderInput { input_ids: &ids, token_type_ids: &[], lengths: &[4, 3] };
+//! let batch = EncoderInput { input_ids: &ids, token_type_ids: &[], lengths: &[4, 3], attended: &[] };
 //! let (pool, mut scratch) = (ThreadPool::new(2), Scratch::new());
 //! let mut context = Context { pool: &pool, scratch: &mut scratch, checkpoint: &|| Flow::Continue };
 //! let hidden = encoder.forward(&batch, Pooling::Mean.rows(), &mut context)?;
@@ -42,19 +42,23 @@
 pub mod encoder;
 pub mod error;
 pub mod families;
+pub mod heads;
 pub mod hidden;
 pub mod pooling;
 pub mod positions;
 pub mod scratch;
 pub mod simd;
 pub mod spec;
+pub mod static_embedding;
 pub mod weights;
 
 pub use encoder::{Context, Encoder, EncoderInput, Flow, InputLimits, Rows};
 pub use error::{EncodeError, LoadError};
 pub use families::{Architecture, ConfigError, parse_config};
+pub use heads::{Classifier, Lexical, MaskedLm, MlmPooling, MlmSettings, Projection, TokenLogits};
 pub use hidden::{Hidden, SequenceRows};
 pub use pooling::Pooling;
 pub use scratch::{Scratch, Teamwork};
 pub use simd::load_simd;
+pub use static_embedding::StaticEmbedding;
 pub use weights::{Weights, WeightsError};

@@ -71,10 +71,11 @@ pub struct LayerSpec {
 /// Where the norms of a layer sit. `attention` and `mlp` are the two parts, `x` the layer's input.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum NormPlacement {
-    /// `x = norm(r x + attention(x)); x = norm(x + mlp(x))`, as in BERT.
+    /// `x = norm(x + attention(x)); x = norm(x + mlp(x))`, as in BERT.
     Post {
-        /// r: 1, and 2 where upstream adds the input twice (JinaBert with norms on q and k).
-        attention_residual: f32,
+        /// The attention's sum has two norms, and the input is added in front of each:
+        /// `x = norm2(x + norm1(x + attention(x)))`, as in JinaBert with norms on q and k.
+        twice: bool,
     },
     /// `x = x + attention(norm(x)); x = x + mlp(norm(x))`, as in Qwen3.
     Pre {

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use simile_encoder::{Context, EncodeError, Flow, Scratch};
 use simile_kernels::ThreadPool;
+use simile_pipeline::{Outputs, Tokens};
 
 use crate::convert;
 use crate::failure::{ErrorKind, Failure};
@@ -25,30 +26,30 @@ pub(crate) struct Workspace {
     pub(crate) threads: usize,
     scratch: Scratch,
     /// The rows of one micro-batch before they go to their calls.
-    vectors: Vec<f32>,
+    outputs: Outputs,
 }
 
 impl Workspace {
     pub(crate) fn new(threads: usize) -> Workspace {
-        Workspace { pool: ThreadPool::new(threads), threads, scratch: Scratch::new(), vectors: Vec::new() }
+        Workspace { pool: ThreadPool::new(threads), threads, scratch: Scratch::new(), outputs: Outputs::default() }
     }
 
     /// Gives the memory of past micro-batches back.
     pub(crate) fn trim(&mut self) {
         self.scratch = Scratch::new();
-        self.vectors = Vec::new();
+        self.outputs = Outputs::default();
     }
 }
 
 /// Runs `batch` and settles or advances its calls. `interlude` is called at each checkpoint and may take its time.
 pub(crate) fn run(mut batch: MicroBatch, workspace: &mut Workspace, interlude: &(dyn Fn() + Sync)) {
     batch.shares.retain(|share| !share.job.is_settled());
-    let Err(failure) = attempt(&batch.shares, batch.dimensions, workspace, interlude) else { return };
+    let Err(failure) = attempt(&batch.shares, batch.width, workspace, interlude) else { return };
     if let [share] = &batch.shares[..] {
         return share.job.fail(failure);
     }
     for share in &batch.shares {
-        if let Err(failure) = attempt(std::slice::from_ref(share), batch.dimensions, workspace, interlude) {
+        if let Err(failure) = attempt(std::slice::from_ref(share), batch.width, workspace, interlude) {
             share.job.fail(failure);
         }
     }
@@ -56,17 +57,16 @@ pub(crate) fn run(mut batch: MicroBatch, workspace: &mut Workspace, interlude: &
 
 fn attempt(
     shares: &[Share],
-    dimensions: usize,
+    width: Option<usize>,
     workspace: &mut Workspace,
     interlude: &(dyn Fn() + Sync),
 ) -> Result<(), Failure> {
-    let rows: Vec<&[u32]> = shares.iter().flat_map(|share| share.piece.rows.iter().map(|row| &row.ids[..])).collect();
+    let rows: Vec<&Tokens> = shares.iter().flat_map(|share| share.piece.rows.iter().map(|row| &row.tokens)).collect();
     if rows.is_empty() {
         return Ok(());
     }
-    let Workspace { pool, scratch, vectors, .. } = workspace;
-    vectors.resize((rows.len() * dimensions).max(vectors.len()), 0.0);
-    let mut out: Vec<&mut [f32]> = vectors.chunks_exact_mut(dimensions).take(rows.len()).collect();
+    let Workspace { pool, scratch, outputs, .. } = workspace;
+    outputs.clear();
 
     let clock = LayerClock::start();
     let checkpoint = || {
@@ -81,13 +81,14 @@ fn attempt(
     let model = &shares[0].job.model;
     let encoded = panics::catch(|| {
         let mut context = Context { pool, scratch: &mut *scratch, checkpoint: &checkpoint };
-        model.encode(&rows, dimensions, &mut out, &mut context)
+        model.encode(&rows, width, outputs, &mut context)
     });
     let took = clock.started.elapsed();
     let results = match encoded {
-        Ok(Ok(results)) if results.len() == rows.len() => results,
+        Ok(Ok(results)) if results.len() == rows.len() && outputs.len() == rows.len() => results,
         Ok(Ok(results)) => {
-            let message = format!("the model gave {} results for {} texts", results.len(), rows.len());
+            let message =
+                format!("the model gave {} results and {} rows for {} texts", results.len(), outputs.len(), rows.len());
             return Err(Failure::new(ErrorKind::Internal, message));
         }
         Ok(Err(EncodeError::Stopped)) => return Ok(()),
@@ -98,7 +99,7 @@ fn attempt(
         }
     };
 
-    let longest = rows.iter().map(|ids| ids.len()).max().unwrap_or_default();
+    let longest = rows.iter().map(|tokens| tokens.ids.len()).max().unwrap_or_default();
     let work: u64 = shares.iter().map(|share| share.piece.work).sum();
     let mut first = 0;
     for (nth, share) in shares.iter().enumerate() {
@@ -122,7 +123,7 @@ fn attempt(
             continue;
         }
         count(job, share, longest);
-        job.write(dimensions, of_batch.iter().map(|row| row.index).zip(out[part].iter().map(|row| &**row)));
+        job.write(width, of_batch.iter().map(|row| row.index).zip(part.map(|row| outputs.row(row))));
     }
     Ok(())
 }
@@ -130,7 +131,7 @@ fn attempt(
 fn count(job: &Arc<Job>, share: &Share, longest: usize) {
     for row in &share.piece.rows {
         let (total, embedded) = job.counts(row.index);
-        job.statistics.embedded(row.ids.len(), total > embedded, longest);
+        job.statistics.embedded(row.tokens.ids.len(), total > embedded, longest);
     }
 }
 

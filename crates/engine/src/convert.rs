@@ -74,10 +74,12 @@ pub(crate) fn load(error: LoadError) -> Failure {
         | LoadError::UnsupportedValue { .. }
         | LoadError::RegisteredUnsupported { .. }
         | LoadError::RegisteredKind { .. }
-        | LoadError::PromptNotPooled { .. } => Failure::new(ErrorKind::UnsupportedModel, message),
+        | LoadError::WrongKind { .. }
+        | LoadError::NotOfKind { .. } => Failure::new(ErrorKind::UnsupportedModel, message),
         LoadError::MaxLengthTooSmall { value, special } => Failure::new(ErrorKind::InvalidInput, message)
             .measured(special as f64 + 1.0, value as f64, "tokens")
             .of_option("maxLength"),
+        LoadError::UnsupportedOption { option, .. } => Failure::new(ErrorKind::InvalidInput, message).of_option(option),
         LoadError::InvalidOverride { .. } | LoadError::Template { .. } => {
             Failure::new(ErrorKind::InvalidInput, message)
         }
@@ -91,7 +93,6 @@ fn encoder(error: &simile_encoder::LoadError) -> ErrorKind {
         Config(
             ConfigError::MissingModelType { .. }
             | ConfigError::UnknownModelType { .. }
-            | ConfigError::UnsupportedFamily { .. }
             | ConfigError::Unsupported { .. },
         )
         | Weights(WeightsError::OnlyOtherFormats { .. } | WeightsError::Dtype { .. }) => ErrorKind::UnsupportedModel,

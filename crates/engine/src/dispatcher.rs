@@ -230,7 +230,8 @@ impl Shared {
     fn tokenise(&self, job: &Job, workspace: &Workspace, top: bool) {
         let priority = job.order.priority;
         let bulk = priority == Priority::Bulk;
-        let long = || job.order.texts.iter().map(String::len).sum::<usize>() > ALONE_BYTES;
+        let order = &job.order;
+        let long = || (0..order.texts.len()).map(|text| order.bytes(text)).sum::<usize>() > ALONE_BYTES;
         let pool = (top && (bulk || long())).then_some(&workspace.pool);
         let pause = || {
             if job.is_settled() {
@@ -347,20 +348,12 @@ mod tests {
 
     use super::*;
     use crate::failure::{ErrorKind, Failure};
-    use crate::job::{Finished, Kind, Order};
+    use crate::job::{Finished, Order};
     use crate::model::Model;
     use crate::model::fake::Named;
 
     fn counting(model: Arc<dyn Model>) -> (Arc<Job>, Receiver<Result<Finished, Failure>>) {
-        let order = Order {
-            texts: vec!["a".to_owned()],
-            role: Default::default(),
-            instruction: None,
-            kind: Kind::Count,
-            batch_size: 1,
-            priority: Priority::Bulk,
-            max_wait: None,
-        };
+        let order = Order::counting(vec!["a".to_owned()]);
         let (sender, receiver) = channel();
         let done = Box::new(move |result| sender.send(result).unwrap());
         (Job::new(model, Arc::default(), order, &[], Weak::new(), done), receiver)

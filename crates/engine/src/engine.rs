@@ -89,28 +89,35 @@ impl Engine {
         cancels: &[CancelToken],
         done: impl FnOnce(Result<EmbedOutput, Failure>) + Send + 'static,
     ) {
-        let EmbedJob { texts, role, instruction, dimensions, batch_size, priority, max_wait } = request;
-        let dimensions = match model.check_dimensions(dimensions) {
-            Ok(dimensions) => dimensions,
+        let EmbedJob { texts, queries, role, instruction, dimensions, batch_size, priority, max_wait } = request;
+        let width = match model.check_dimensions(dimensions) {
+            Ok(width) => width,
             Err(error) => return done(Err(convert::pipeline(error))),
         };
         if let Err(error) = model.check_instruction(role, instruction.as_deref()) {
             return done(Err(convert::pipeline(error)));
+        }
+        let expected = if model.takes_pairs() { [1, texts.len()] } else { [0, 0] };
+        if !expected.contains(&queries.len()) {
+            let message = format!("{} queries came with {} texts", queries.len(), texts.len());
+            return done(Err(Failure::new(ErrorKind::Internal, message)));
         }
         if batch_size == Some(0) {
             let message = "batchSize is 0; allowed is a whole number from 1";
             return done(Err(Failure::new(ErrorKind::InvalidInput, message).of_option("batchSize")));
         }
         let batch_size = batch_size.unwrap_or(simile_pipeline::DEFAULT_BATCH_SIZE);
-        let kind = Kind::Embed { dimensions };
-        let order = Order { texts, role, instruction, kind, batch_size, priority, max_wait };
+        let kind = Kind::Embed { width };
+        let order = Order { texts, queries, role, instruction, kind, batch_size, priority, max_wait };
         let contract = model.clone();
         let finish = move |finished: Result<Finished, Failure>| {
-            done(finished.map(|Finished { tokens, data, .. }| EmbedOutput {
+            done(finished.map(|Finished { tokens, data, ends, indices, .. }| EmbedOutput {
                 data,
-                dimensions,
+                dimensions: width.unwrap_or_default(),
+                ends,
+                indices,
                 tokens,
-                contract_id: contract.contract(dimensions),
+                contract_id: contract.contract(width),
             }));
         };
         self.submit(model, statistics, order, cancels, Box::new(finish));
@@ -130,7 +137,8 @@ impl Engine {
             return done(Err(convert::pipeline(error)));
         }
         let (kind, batch_size) = (Kind::Count, usize::MAX);
-        let order = Order { texts, role, instruction, kind, batch_size, priority, max_wait: None };
+        let queries = Vec::new();
+        let order = Order { texts, queries, role, instruction, kind, batch_size, priority, max_wait: None };
         let finish = move |finished: Result<Finished, Failure>| done(finished.map(|finished| finished.tokens));
         self.submit(model, statistics, order, cancels, Box::new(finish));
     }
@@ -146,7 +154,8 @@ impl Engine {
     ) {
         let ChunkJob { text, role, instruction, request } = job;
         let (texts, kind, batch_size, priority) = (vec![text], Kind::Chunk(request), usize::MAX, Priority::Bulk);
-        let order = Order { texts, role, instruction, kind, batch_size, priority, max_wait: None };
+        let queries = Vec::new();
+        let order = Order { texts, queries, role, instruction, kind, batch_size, priority, max_wait: None };
         let finish = move |finished: Result<Finished, Failure>| done(finished.map(|finished| finished.chunks));
         self.submit(model, statistics, order, cancels, Box::new(finish));
     }

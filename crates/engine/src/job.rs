@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
-use simile_pipeline::{Chunk, ChunkRequest, Role};
+use simile_pipeline::{Chunk, ChunkRequest, Input, Role};
 
 use crate::cancel::{CancelToken, Listener};
 use crate::dispatcher::Shared;
@@ -63,6 +63,8 @@ impl MaxWait {
 pub struct EmbedJob {
     /// The texts, in the order of the result.
     pub texts: Vec<String>,
+    /// For a model that scores pairs, the other text of each pair: one for all `texts`, or one for each. Empty for others.
+    pub queries: Vec<String>,
     /// Which template is applied.
     pub role: Role,
     /// The instruction for the template, instead of the model's own.
@@ -113,13 +115,17 @@ pub struct TokenCounts {
     pub embedded: Vec<u32>,
 }
 
-/// The vectors of a call.
+/// The rows of a call: vectors, scores, sparse vectors or each text's token vectors.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EmbedOutput {
-    /// Row-major, texts x `dimensions`, in the order of the request.
+    /// Row after row, in the order of the request.
     pub data: Vec<f32>,
-    /// Length of a vector.
+    /// Values of each row; 0 when each row has a length of its own.
     pub dimensions: usize,
+    /// Where each row ends in `data`; empty when all have `dimensions` values.
+    pub ends: Vec<usize>,
+    /// Indices of the values of sparse rows, parallel to `data`; empty for others.
+    pub indices: Vec<u32>,
     /// Tokens of each text.
     pub tokens: TokenCounts,
     /// What the vectors may be compared with: only vectors of the same contract.
@@ -131,6 +137,8 @@ pub struct EmbedOutput {
 pub(crate) struct Finished {
     pub(crate) tokens: TokenCounts,
     pub(crate) data: Vec<f32>,
+    pub(crate) ends: Vec<usize>,
+    pub(crate) indices: Vec<u32>,
     pub(crate) chunks: Vec<Chunk>,
 }
 
@@ -139,8 +147,8 @@ pub(crate) type Done = Box<dyn FnOnce(Result<Finished, Failure>) + Send>;
 /// What is asked of the texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Vectors of that many dimensions.
-    Embed { dimensions: usize },
+    /// Rows of that many values, or each of a length of its own.
+    Embed { width: Option<usize> },
     /// Token counts only.
     Count,
     /// The chunks of its one text.
@@ -157,6 +165,8 @@ impl Kind {
 /// The parts of a job that the caller chose.
 pub(crate) struct Order {
     pub(crate) texts: Vec<String>,
+    /// None, one for all texts, or one for each.
+    pub(crate) queries: Vec<String>,
     pub(crate) role: Role,
     pub(crate) instruction: Option<String>,
     pub(crate) kind: Kind,
@@ -165,12 +175,48 @@ pub(crate) struct Order {
     pub(crate) max_wait: Option<MaxWait>,
 }
 
+impl Order {
+    /// The text at `index`, with its query if it has one.
+    pub(crate) fn input(&self, index: usize) -> Input<'_> {
+        Input {
+            role: self.role,
+            instruction: self.instruction.as_deref(),
+            query: self.query(index).map(String::as_str),
+            text: &self.texts[index],
+        }
+    }
+
+    /// Bytes that are tokenised for the text at `index`.
+    pub(crate) fn bytes(&self, index: usize) -> usize {
+        self.texts[index].len() + self.query(index).map_or(0, String::len)
+    }
+
+    fn query(&self, index: usize) -> Option<&String> {
+        if let [shared] = &self.queries[..] { Some(shared) } else { self.queries.get(index) }
+    }
+
+    /// An order that counts these texts, for tests.
+    #[cfg(test)]
+    pub(crate) fn counting(texts: Vec<String>) -> Order {
+        Order {
+            texts,
+            queries: Vec::new(),
+            role: Role::Generic,
+            instruction: None,
+            kind: Kind::Count,
+            batch_size: 1,
+            priority: Priority::Bulk,
+            max_wait: None,
+        }
+    }
+}
+
 /// What a text holds besides its bytes while it waits: the string, its tokens and counts, its part of the call.
 const TEXT_BYTES: usize = 512;
 
 /// What a call holds while it waits, in bytes, estimated: its texts, a fixed amount for each, and its instruction.
-pub(crate) fn held(texts: &[String], instruction: Option<&str>) -> usize {
-    let texts = texts.iter().map(|text| text.len() + TEXT_BYTES);
+pub(crate) fn held<'a>(texts: impl IntoIterator<Item = &'a String>, instruction: Option<&str>) -> usize {
+    let texts = texts.into_iter().map(|text| text.len() + TEXT_BYTES);
     texts.chain(instruction.map(str::len)).fold(0, usize::saturating_add)
 }
 
@@ -194,7 +240,10 @@ pub(crate) struct Job {
 #[derive(Default)]
 struct Progress {
     tokens: TokenCounts,
+    /// Rows of one width, each in its place.
     data: Vec<f32>,
+    /// Rows that have lengths of their own: values and indices.
+    parts: Vec<(Vec<f32>, Vec<u32>)>,
     chunks: Vec<Chunk>,
     /// Rows that are not written yet.
     missing: usize,
@@ -212,7 +261,7 @@ impl Job {
     ) -> Arc<Job> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let progress = Progress { missing: order.texts.len(), ..Progress::default() };
-        let bytes = held(&order.texts, order.instruction.as_deref());
+        let bytes = held(order.texts.iter().chain(&order.queries), order.instruction.as_deref());
         let job = Arc::new(Job {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             model,
@@ -268,17 +317,23 @@ impl Job {
     }
 
     /// Writes rows to their places and settles the job when none is missing.
-    pub(crate) fn write<'a>(&self, dimensions: usize, rows: impl Iterator<Item = (usize, &'a [f32])>) {
+    pub(crate) fn write<'a>(&self, width: Option<usize>, rows: impl Iterator<Item = (usize, (&'a [f32], &'a [u32]))>) {
         let finished = {
             let mut progress = self.lock();
             if self.is_settled() {
                 return;
             }
-            if progress.data.is_empty() {
-                progress.data = vec![0.0; self.order.texts.len() * dimensions];
+            let texts = self.order.texts.len();
+            match width {
+                Some(width) if progress.data.is_empty() => progress.data = vec![0.0; texts * width],
+                None if progress.parts.is_empty() => progress.parts = vec![Default::default(); texts],
+                _ => {}
             }
-            for (index, row) in rows {
-                progress.data[index * dimensions..][..dimensions].copy_from_slice(row);
+            for (index, (values, indices)) in rows {
+                match width {
+                    Some(width) => progress.data[index * width..][..width].copy_from_slice(values),
+                    None => progress.parts[index] = (values.to_vec(), indices.to_vec()),
+                }
                 progress.missing -= 1;
             }
             progress.missing == 0
@@ -290,8 +345,14 @@ impl Job {
 
     /// Settles the job with what it has.
     pub(crate) fn finish(&self) {
-        let Progress { tokens, data, chunks, .. } = std::mem::take(&mut *self.lock());
-        self.settle(Ok(Finished { tokens, data, chunks }), || {});
+        let Progress { tokens, mut data, parts, chunks, .. } = std::mem::take(&mut *self.lock());
+        let (mut ends, mut indices) = (Vec::with_capacity(parts.len()), Vec::new());
+        for (values, of_row) in parts {
+            data.extend_from_slice(&values);
+            indices.extend_from_slice(&of_row);
+            ends.push(data.len());
+        }
+        self.settle(Ok(Finished { tokens, data, ends, indices, chunks }), || {});
     }
 
     /// Settles the job with a failure and takes it out of the queue.

@@ -6,7 +6,6 @@
 //! The environment is read where a [`LazyModel`] is made, never by the thread that loads: see `environment.rs`.
 
 use std::fmt::{self, Write as _};
-use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -16,8 +15,9 @@ use simile_encoder::{Context, EncodeError};
 use simile_hub::{HubSettings, ModelFiles, ModelRequest, Progress, Stop};
 use simile_kernels::Isa;
 use simile_pipeline::{
-    Chunk, ChunkRequest, DescriptorOverrides, Identity, LoadError, LoadOptions, ModelKind, NonFinite, PipelineError,
-    Precision, Role, SavedCache, SavedCacheError, TextModel, Tokens, Truncate, check_config, check_registered, hint,
+    Chunk, ChunkRequest, DescriptorOverrides, HeadModel, Identity, Input, LoadError, LoadOptions, ModelKind, NonFinite,
+    Outputs, PipelineError, Precision, Role, SavedCache, SavedCacheError, TextModel, Tokens, Truncate, check_config,
+    check_registered, hint,
 };
 
 use crate::cancel::{CancelToken, Listener};
@@ -51,6 +51,8 @@ pub struct LoadRequest {
     pub descriptor: Option<DescriptorOverrides>,
     /// Number format of weights and arithmetic.
     pub precision: Precision,
+    /// What the model is to give.
+    pub kind: ModelKind,
     /// What a service asks for besides; `None` for all others.
     pub service: Option<Service>,
     /// Size of the process's pool; `None` leaves it as it is. See [`crate::threads`].
@@ -64,13 +66,21 @@ static ALIVE: AtomicUsize = AtomicUsize::new(0);
 /// words takes tens of milliseconds, which the JavaScript thread does not have.
 pub struct LoadedModel {
     /// There until the drop.
-    model: Option<TextModel>,
+    model: Option<Loaded>,
     /// Vectors that services save, with the files that they are saved to.
     saved: Mutex<Vec<(PathBuf, Arc<SavedCache>)>>,
 }
 
+/// A model of either sort.
+enum Loaded {
+    /// Dense.
+    Text(Box<TextModel>),
+    /// Sparse, multi-vector or rerank.
+    Head(Box<dyn HeadModel>),
+}
+
 impl LoadedModel {
-    fn new(model: TextModel) -> LoadedModel {
+    fn new(model: Loaded) -> LoadedModel {
         ALIVE.fetch_add(1, Ordering::Relaxed);
         LoadedModel { model: Some(model), saved: Mutex::default() }
     }
@@ -98,19 +108,43 @@ impl LoadedModel {
     fn caches(&self) -> MutexGuard<'_, Vec<(PathBuf, Arc<SavedCache>)>> {
         self.saved.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
+
+    /// Those for vectors of `dimensions`.
+    fn caches_of(&self, dimensions: usize) -> Vec<Arc<SavedCache>> {
+        let caches = self.caches();
+        let fits = |cache: &&Arc<SavedCache>| cache.identity().dimensions == dimensions;
+        caches.iter().map(|(_, cache)| cache).filter(fits).cloned().collect()
+    }
+
+    /// The dense model; `None` for one of another kind.
+    pub fn text(&self) -> Option<&TextModel> {
+        match self.loaded() {
+            Loaded::Text(model) => Some(model),
+            Loaded::Head(_) => None,
+        }
+    }
+
+    /// The model of another kind; `None` for a dense one.
+    pub fn head(&self) -> Option<&dyn HeadModel> {
+        match self.loaded() {
+            Loaded::Text(_) => None,
+            Loaded::Head(model) => Some(&**model),
+        }
+    }
+
+    fn loaded(&self) -> &Loaded {
+        self.model.as_ref().expect("taken by the drop only")
+    }
 }
 
 impl fmt::Debug for LoadedModel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("LoadedModel").field(&self.model).finish()
-    }
-}
-
-impl Deref for LoadedModel {
-    type Target = TextModel;
-
-    fn deref(&self) -> &TextModel {
-        self.model.as_ref().expect("taken by the drop only")
+        let mut debug = f.debug_tuple("LoadedModel");
+        match self.loaded() {
+            Loaded::Text(model) => debug.field(model),
+            Loaded::Head(model) => debug.field(model.descriptor()),
+        };
+        debug.finish()
     }
 }
 
@@ -123,7 +157,7 @@ impl Drop for LoadedModel {
 }
 
 /// Frees a model, and with the last one what the allocator kept of all.
-struct Unload(Option<TextModel>);
+struct Unload(Option<Loaded>);
 
 impl Drop for Unload {
     fn drop(&mut self) {
@@ -147,37 +181,46 @@ fn return_free_memory() {
 }
 
 impl Model for LoadedModel {
-    fn check_dimensions(&self, dimensions: Option<usize>) -> Result<usize, PipelineError> {
-        TextModel::check_dimensions(self, dimensions)
+    fn check_dimensions(&self, dimensions: Option<usize>) -> Result<Option<usize>, PipelineError> {
+        match self.loaded() {
+            Loaded::Text(model) => model.check_dimensions(dimensions).map(Some),
+            // A score; sparse vectors and token vectors are as many as a text has.
+            Loaded::Head(model) => Ok((model.descriptor().kind == ModelKind::Rerank).then_some(1)),
+        }
     }
 
     fn check_instruction(&self, role: Role, instruction: Option<&str>) -> Result<(), PipelineError> {
-        TextModel::check_instruction(self, role, instruction)
+        match self.loaded() {
+            Loaded::Text(model) => model.check_instruction(role, instruction),
+            Loaded::Head(model) => model.check_instruction(role, instruction),
+        }
     }
 
-    fn contract(&self, dimensions: usize) -> String {
-        TextModel::contract(self, Some(dimensions))
+    fn takes_pairs(&self) -> bool {
+        self.head().is_some_and(|model| model.descriptor().kind == ModelKind::Rerank)
     }
 
-    fn tokenize(
-        &self,
-        role: Role,
-        instruction: Option<&str>,
-        text: &str,
-        go_on: &dyn Fn() -> bool,
-    ) -> Result<Option<Tokens>, PipelineError> {
-        TextModel::tokenize_while(self, role, instruction, text, go_on)
+    fn contract(&self, width: Option<usize>) -> String {
+        match self.loaded() {
+            Loaded::Text(model) => model.contract(width),
+            Loaded::Head(model) => model.contract().to_owned(),
+        }
+    }
+
+    fn tokenize(&self, input: &Input<'_>, go_on: &dyn Fn() -> bool) -> Result<Option<Tokens>, PipelineError> {
+        match self.loaded() {
+            Loaded::Text(model) => model.tokenize_while(input.role, input.instruction, input.text, go_on),
+            Loaded::Head(model) => model.tokenize(input, go_on),
+        }
     }
 
     fn count_tokens(
         &self,
-        role: Role,
-        instruction: Option<&str>,
-        text: &str,
+        input: &Input<'_>,
         go_on: &dyn Fn() -> bool,
     ) -> Result<Option<(usize, usize)>, PipelineError> {
-        match TextModel::tokenize_while(self, role, instruction, text, go_on) {
-            Ok(tokens) => Ok(tokens.map(|tokens| (tokens.total, tokens.ids.len()))),
+        match self.tokenize(input, go_on) {
+            Ok(tokens) => Ok(tokens.map(|tokens| (tokens.total, tokens.embedded()))),
             Err(PipelineError::TextTooLong { limit, actual }) => Ok(Some((actual, limit))),
             Err(error) => Err(error),
         }
@@ -191,27 +234,45 @@ impl Model for LoadedModel {
         request: ChunkRequest,
         go_on: &dyn Fn() -> bool,
     ) -> Result<Option<Vec<Chunk>>, PipelineError> {
-        TextModel::chunk(self, role, instruction, text, request, go_on)
+        match self.loaded() {
+            Loaded::Text(model) => model.chunk(role, instruction, text, request, go_on),
+            // Not offered by the classes that load them.
+            Loaded::Head(_) => Ok(Some(Vec::new())),
+        }
     }
 
     fn cost(&self, length: usize) -> u64 {
-        TextModel::cost(self, length)
+        match self.loaded() {
+            Loaded::Text(model) => model.cost(length),
+            Loaded::Head(model) => model.cost(length),
+        }
     }
 
     fn encode(
         &self,
-        batch: &[&[u32]],
-        dimensions: usize,
-        out: &mut [&mut [f32]],
+        batch: &[&Tokens],
+        width: Option<usize>,
+        out: &mut Outputs,
         context: &mut Context<'_>,
     ) -> Result<Vec<Result<(), NonFinite>>, EncodeError> {
-        let of_width = |cache: &SavedCache| cache.identity().dimensions == dimensions;
-        let caches: Vec<Arc<SavedCache>> =
-            self.caches().iter().map(|(_, cache)| cache.clone()).filter(|cache| of_width(cache)).collect();
-        if caches.is_empty() {
-            return TextModel::encode(self, batch, dimensions, out, context);
+        match self.loaded() {
+            Loaded::Text(model) => {
+                let width = width.unwrap_or_else(|| model.dimensions());
+                let caches = self.caches_of(width);
+                let mut out = out.fixed(batch.len(), width);
+                let mut compute = |batch: &[&Tokens], out: &mut [&mut [f32]]| model.encode(batch, width, out, context);
+                if caches.is_empty() {
+                    compute(batch, &mut out)
+                } else {
+                    service::through(&caches, batch, &mut out, compute)
+                }
+            }
+            Loaded::Head(model) => {
+                model.encode(batch, out, context)?;
+                let finite = |row| out.non_finite(row).map_or(Ok(()), |component| Err(NonFinite { component }));
+                Ok((0..out.len()).map(finite).collect())
+            }
         }
-        service::through(&caches, batch, out, |batch, out| TextModel::encode(self, batch, dimensions, out, context))
     }
 }
 
@@ -291,7 +352,7 @@ impl LazyModel {
         cancel: &CancelToken,
         done: impl FnOnce(Result<EmbedOutput, Failure>) + Send + 'static,
     ) {
-        let bytes = held(&job.texts, job.instruction.as_deref());
+        let bytes = held(job.texts.iter().chain(&job.queries), job.instruction.as_deref());
         self.call(bytes, cancel, done, |engine, model, statistics, cancels, done| {
             engine.embed(model, statistics, job, cancels, done);
         });
@@ -417,10 +478,16 @@ fn resolve(
     report: &mut dyn FnMut(Progress),
 ) -> Result<(String, Load<LoadedModel>), Failure> {
     request.threads.map(threads::check).transpose()?;
+    if request.kind == ModelKind::Sparse && simile_pipeline::is_computed(&request.model.id_or_folder) {
+        let (max_length, truncate) = (request.max_length, request.truncate);
+        let options = LoadOptions { max_length, truncate, ..LoadOptions::new(isa) };
+        let key = format!("computed\n{max_length:?}\n{truncate:?}");
+        return Ok((key, Box::new(move || Ok(LoadedModel::new(Loaded::Head(simile_pipeline::computed(&options)))))));
+    }
     let download = Arc::new(StopDownload(Stop::default()));
     abandoned.listen(&download);
     let id = request.model.id_or_folder.as_str();
-    check_registered(ModelKind::Dense, id).map_err(convert::load)?;
+    check_registered(request.kind, id).map_err(convert::load)?;
     let by_rule = request.service.as_ref().map(|service| service.files(&request.model)).transpose()?.flatten();
     let files = match by_rule {
         Some(files) => files,
@@ -441,8 +508,15 @@ fn resolve(
         isa,
         precision: request.precision,
     };
-    let key = key(&files, &options);
-    let load = move || TextModel::load(&files, &options).map(LoadedModel::new).map_err(convert::load);
+    let kind = request.kind;
+    let key = format!("{kind}\n{}", key(&files, &options));
+    let load = move || {
+        let model = match kind {
+            ModelKind::Dense => TextModel::load(&files, &options).map(|model| Loaded::Text(Box::new(model))),
+            _ => simile_pipeline::load_head(kind, &files, &options).map(Loaded::Head),
+        };
+        model.map(LoadedModel::new).map_err(convert::load)
+    };
     Ok((key, Box::new(load)))
 }
 

@@ -29,6 +29,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
+use simile_pipeline::Tokens;
+
 use crate::failure::Failure;
 use crate::job::{Job, Kind, Priority};
 use crate::tokenise;
@@ -58,8 +60,8 @@ const TEXT_BYTES: u64 = 32;
 pub(crate) struct TokenRow {
     /// Position in the call.
     pub(crate) index: usize,
-    /// Its tokens, after truncation.
-    pub(crate) ids: Vec<u32>,
+    /// It, after truncation.
+    pub(crate) tokens: Tokens,
 }
 
 /// Texts of one call that are computed together.
@@ -76,10 +78,11 @@ pub(crate) struct Share {
     pub(crate) piece: Piece,
 }
 
-/// Texts that run through the model together: pieces of one or more calls of one model, one length of vector.
+/// Texts that run through the model together: pieces of one or more calls of one model, one width of rows.
 pub(crate) struct MicroBatch {
     pub(crate) shares: Vec<Share>,
-    pub(crate) dimensions: usize,
+    /// Values of each row; `None` when each row has a length of its own.
+    pub(crate) width: Option<usize>,
     pub(crate) priority: Priority,
 }
 
@@ -113,11 +116,11 @@ impl Entry {
     /// Hands out the next texts, and what that costs.
     fn tokenise(&mut self) -> (Step, u64) {
         self.busy = true;
-        let window = tokenise::window(&self.job.order.texts, self.job.cursor());
-        let texts = self.job.order.texts[window].iter();
-        let bytes = texts.fold(0_u64, |bytes, text| bytes.saturating_add(text.len() as u64 + TEXT_BYTES));
+        let order = &self.job.order;
+        let texts = tokenise::window(order, self.job.cursor());
+        let bytes = texts.fold(0_u64, |bytes, text| bytes.saturating_add(order.bytes(text) as u64 + TEXT_BYTES));
         // To be cut, a text is tokenised as a whole and then in its chunks.
-        let passes = if matches!(self.job.order.kind, Kind::Chunk(_)) { 2 } else { 1 };
+        let passes = if matches!(order.kind, Kind::Chunk(_)) { 2 } else { 1 };
         (Step::Tokenise(self.job.clone()), bytes.saturating_mul(passes * BYTE_WORK))
     }
 
@@ -385,7 +388,7 @@ impl Lane {
             }
         }
         let first = first?;
-        let Kind::Embed { dimensions } = first.order.kind else { return None };
+        let Kind::Embed { width } = first.order.kind else { return None };
         let mut shares = Vec::with_capacity(chosen.len());
         for (id, pieces) in chosen {
             let Some(entry) = self.embeds.get_mut(&id) else { continue };
@@ -395,7 +398,7 @@ impl Lane {
             }
         }
         self.counted = false;
-        Some((Step::Encode(MicroBatch { shares, dimensions, priority: first.order.priority }), work))
+        Some((Step::Encode(MicroBatch { shares, width, priority: first.order.priority }), work))
     }
 }
 

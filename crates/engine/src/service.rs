@@ -16,7 +16,7 @@ use std::thread;
 
 use simile_encoder::EncodeError;
 use simile_hub::{HubError, ModelFiles, ModelRequest, Source};
-use simile_pipeline::{Identity, ModelFamily, NonFinite, SavedCache, registered};
+use simile_pipeline::{Identity, ModelFamily, NonFinite, SavedCache, Tokens, registered};
 
 use crate::failure::{ErrorKind, Failure};
 use crate::loaded::LoadedModel;
@@ -141,13 +141,13 @@ impl Saved {
     /// Restores what was saved for a model that has just been loaded, if its kind is saved. `way` is what decides a vector's
     /// bytes besides the contract.
     pub(crate) fn open(&self, service: &Service, model: &LoadedModel, way: &str) {
-        if model.descriptor().model_type != SAVED_MODEL_TYPE {
+        let Some(text) = model.text().filter(|model| model.descriptor().model_type == SAVED_MODEL_TYPE) else {
             return;
-        }
+        };
         // Dimensions that the model does not give are the error of the first call.
-        let Ok(dimensions) = model.check_dimensions(service.dimensions) else { return };
-        let path = service.cache_file(&model.descriptor().id, dimensions);
-        let space = format!("contract {}, {way}", model.contract(Some(dimensions)));
+        let Ok(dimensions) = text.check_dimensions(service.dimensions) else { return };
+        let path = service.cache_file(&text.descriptor().id, dimensions);
+        let space = format!("contract {}, {way}", text.contract(Some(dimensions)));
         let (cache, problem) = model.saved(&path, Identity { space, dimensions });
         if let Some(problem) = problem {
             let warning = format!("{problem}. It was not used, and the next saveCache replaces it");
@@ -202,36 +202,38 @@ fn tell(done: &Mutex<Option<Done>>, result: Result<usize, Failure>) {
 /// Those of `compute`, about the rows of `batch`.
 pub(crate) fn through(
     caches: &[Arc<SavedCache>],
-    batch: &[&[u32]],
+    batch: &[&Tokens],
     out: &mut [&mut [f32]],
-    compute: impl FnOnce(&[&[u32]], &mut [&mut [f32]]) -> Result<Vec<Result<(), NonFinite>>, EncodeError>,
+    compute: impl FnOnce(&[&Tokens], &mut [&mut [f32]]) -> Result<Vec<Result<(), NonFinite>>, EncodeError>,
 ) -> Result<Vec<Result<(), NonFinite>>, EncodeError> {
-    let mut missed = Vec::new();
-    for (row, (ids, out)) in batch.iter().zip(&mut *out).enumerate() {
-        if !caches.iter().any(|cache| cache.get(ids, out)) {
+    let keys: Vec<Vec<u32>> = batch.iter().map(|tokens| key(tokens)).collect();
+    let (mut missed, mut texts, mut rows) = (Vec::new(), Vec::new(), Vec::new());
+    for (row, (tokens, out)) in batch.iter().zip(out).enumerate() {
+        if !caches.iter().any(|cache| cache.get(&keys[row], out)) {
             missed.push(row);
+            texts.push(*tokens);
+            rows.push(&mut **out);
         }
     }
     let mut results = vec![Ok(()); batch.len()];
     if missed.is_empty() {
         return Ok(results);
     }
-    let ids: Vec<&[u32]> = missed.iter().map(|&row| batch[row]).collect();
-    let mut rows: Vec<&mut [f32]> = Vec::with_capacity(missed.len());
-    let mut next = missed.iter().peekable();
-    for (row, out) in out.iter_mut().enumerate() {
-        if next.next_if_eq(&&row).is_some() {
-            rows.push(out);
-        }
-    }
-    let computed = compute(&ids, &mut rows).map_err(|error| of_row(error, &missed))?;
-    for ((&row, result), (ids, vector)) in missed.iter().zip(computed).zip(ids.iter().zip(&rows)) {
+    let computed = compute(&texts, &mut rows).map_err(|error| of_row(error, &missed))?;
+    for ((&row, result), vector) in missed.iter().zip(computed).zip(&rows) {
         if result.is_ok() {
-            caches.iter().for_each(|cache| cache.insert(ids, vector));
+            caches.iter().for_each(|cache| cache.insert(&keys[row], vector));
         }
         results[row] = result;
     }
     Ok(results)
+}
+
+/// All of a text's tokens that its vector depends on: the ids, and behind them how many are left out of the pooling.
+fn key(tokens: &Tokens) -> Vec<u32> {
+    debug_assert!(tokens.types.is_empty() && tokens.padding == 0, "a dense text has neither");
+    let prompt = u32::try_from(tokens.prompt).unwrap_or(u32::MAX);
+    tokens.ids.iter().copied().chain([prompt]).collect()
 }
 
 /// An error about a row of those that were computed, as one about a row of the batch.

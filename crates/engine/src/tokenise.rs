@@ -18,7 +18,7 @@ use simile_pipeline::Tokens;
 
 use crate::convert;
 use crate::failure::Failure;
-use crate::job::{Job, Kind};
+use crate::job::{Job, Kind, Order};
 use crate::panics;
 use crate::queue::{Piece, TokenRow, WINDOW, WINDOW_BYTES};
 
@@ -38,16 +38,13 @@ pub(crate) fn next_slice(
     pause: &(dyn Fn() -> Flow + Sync),
 ) -> Result<Option<Slice>, Failure> {
     let started = Instant::now();
-    let range = window(&job.order.texts, job.cursor());
+    let range = window(&job.order, job.cursor());
     let more = range.end < job.order.texts.len();
     // Within a long text too.
     let go_on = || pause() == Flow::Continue;
     let slice = match job.order.kind {
         Kind::Count => {
-            let one = |index: usize| {
-                let (order, model) = (&job.order, &job.model);
-                model.count_tokens(order.role, order.instruction.as_deref(), &order.texts[index], &go_on)
-            };
+            let one = |index: usize| job.model.count_tokens(&job.order.input(index), &go_on);
             each(range, pool, pause, &|index| guarded(|| one(index)).map_err(|failure| failure.at(index)))?.map(
                 |counts| {
                     job.add_counts(started, counts.into_iter());
@@ -64,16 +61,13 @@ pub(crate) fn next_slice(
             })
         }
         Kind::Embed { .. } => {
-            let one = |index: usize| {
-                let (order, model) = (&job.order, &job.model);
-                model.tokenize(order.role, order.instruction.as_deref(), &order.texts[index], &go_on)
-            };
+            let one = |index: usize| job.model.tokenize(&job.order.input(index), &go_on);
             match each(range.clone(), pool, pause, &|index| {
                 guarded(|| one(index)).map_err(|failure| failure.at(index))
             })? {
                 None => None,
                 Some(tokens) => {
-                    job.add_counts(started, tokens.iter().map(|tokens| (tokens.total, tokens.ids.len())));
+                    job.add_counts(started, tokens.iter().map(|tokens| (tokens.total, tokens.embedded())));
                     let pieces = panics::catch(|| plan(job, range.start, tokens, budget))
                         .map_err(|panic| panics::failure("planning micro-batches", &panic))?;
                     Some(Slice { pieces, more })
@@ -86,14 +80,14 @@ pub(crate) fn next_slice(
 }
 
 /// The next texts from `start` on: at least one, and otherwise so many that they keep within both limits.
-pub(crate) fn window(texts: &[String], start: usize) -> Range<usize> {
+pub(crate) fn window(order: &Order, start: usize) -> Range<usize> {
     let mut bytes = 0;
-    let fits = |text: &&String| {
+    let fits = |text: &usize| {
         let first = bytes == 0;
-        bytes += text.len().max(1);
+        bytes += order.bytes(*text).max(1);
         first || bytes <= WINDOW_BYTES
     };
-    start..start + texts[start..].iter().take(WINDOW).take_while(fits).count()
+    start..start + (start..order.texts.len()).take(WINDOW).take_while(fits).count()
 }
 
 /// One text; a panic is a failure of that text. `None` when it was given up.
@@ -165,7 +159,7 @@ fn each<T: Send + Sync>(
 /// Micro-batches of one call: see [`simile_pipeline::plan`].
 fn plan(job: &Job, first: usize, tokens: Vec<Tokens>, budget: u64) -> Vec<Piece> {
     let lengths: Vec<usize> = tokens.iter().map(|tokens| tokens.ids.len()).collect();
-    let mut ids: Vec<Vec<u32>> = tokens.into_iter().map(|tokens| tokens.ids).collect();
+    let mut tokens = tokens;
     let cost = |length| job.model.cost(length);
     simile_pipeline::plan(&lengths, job.order.batch_size, budget, cost)
         .into_iter()
@@ -173,7 +167,7 @@ fn plan(job: &Job, first: usize, tokens: Vec<Tokens>, budget: u64) -> Vec<Piece>
             work: texts.iter().map(|&text| cost(lengths[text])).sum(),
             rows: texts
                 .into_iter()
-                .map(|text| TokenRow { index: first + text, ids: std::mem::take(&mut ids[text]) })
+                .map(|text| TokenRow { index: first + text, tokens: std::mem::take(&mut tokens[text]) })
                 .collect(),
         })
         .collect()
@@ -196,11 +190,12 @@ mod tests {
         ];
         for (lengths, expected) in cases {
             let texts: Vec<String> = lengths.iter().map(|&length| text(length)).collect();
-            let mut ends = vec![];
-            while ends.last() != Some(&texts.len()) {
-                ends.push(window(&texts, ends.last().copied().unwrap_or_default()).end);
+            let (count, mut ends) = (texts.len(), vec![]);
+            let order = Order::counting(texts);
+            while ends.last() != Some(&count) {
+                ends.push(window(&order, ends.last().copied().unwrap_or_default()).end);
             }
-            assert_eq!(ends, expected, "{} texts", texts.len());
+            assert_eq!(ends, expected, "{count} texts");
         }
     }
 }

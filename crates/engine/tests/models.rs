@@ -75,7 +75,7 @@ fn services_that_ask_for_the_same_share_one_model() {
     assert!(Arc::ptr_eq(&model, &load(&second).unwrap()));
     let shorter = load(&other).unwrap();
     assert!(!Arc::ptr_eq(&model, &shorter));
-    assert_eq!(shorter.max_length(), 16);
+    assert_eq!(shorter.text().unwrap().max_length(), 16);
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn a_folder_whose_module_changed_is_another_model() {
     let other = text.replace(mean, &mean.replace("true", "false")).replace(cls, &cls.replace("false", "true"));
     std::fs::write(&config, other).unwrap();
     let changed = load(&LazyModel::new(request(&folder.0))).unwrap();
-    assert_ne!(model.descriptor().pooling, changed.descriptor().pooling);
+    assert_ne!(model.text().unwrap().descriptor().pooling, changed.text().unwrap().descriptor().pooling);
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn a_call_loads_the_model_and_reports_what_was_cut() {
     assert_eq!(output.data.len(), 2 * output.dimensions);
     assert!(output.tokens.total[0] > 50 && output.tokens.embedded[0] == 8);
     assert_eq!(output.tokens.total[1], output.tokens.embedded[1]);
-    assert_eq!(output.contract_id, model.get().unwrap().unwrap().contract(None));
+    assert_eq!(output.contract_id, model.get().unwrap().unwrap().text().unwrap().contract(None));
     let (sender, receiver) = channel();
     let job = CountJob { texts, ..CountJob::default() };
     model.count(job, &CancelToken::new(), move |result| sender.send(result).unwrap());

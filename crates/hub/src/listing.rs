@@ -107,7 +107,9 @@ impl Listing {
                 .any(|file| matches!(in_place(&file.name), (place, name) if name == wanted && is_main(place)))
         };
         for missing in ["config.json", "tokenizer.json"] {
-            if !has(missing) {
+            // A static model has no configuration but the list of its modules.
+            let listed = missing == "config.json" && has("modules.json");
+            if !has(missing) && !listed {
                 return Err(HubError::NotAModel { id: id.to_owned(), commit: self.commit.clone(), missing });
             }
         }
@@ -195,13 +197,19 @@ const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 
 /// Small files that the loader reads where they are there.
-const SMALL: [&str; 6] = [
+const SMALL: [&str; 11] = [
     "config.json",
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
     "modules.json",
     "config_sentence_transformers.json",
+    // ColBERT's rules, and the two heads of BGE-M3: 2 MB.
+    "artifact.metadata",
+    "sparse_linear.pt",
+    "sparse_linear.safetensors",
+    "colbert_linear.pt",
+    "colbert_linear.safetensors",
 ];
 
 /// How the names of weights in other formats begin.
@@ -317,6 +325,24 @@ mod tests {
                     "0_Transformer/model.safetensors",
                 ],
             ),
+            (
+                &[
+                    "model.safetensors",
+                    "artifact.metadata",
+                    "colbert_linear.pt",
+                    "config.json",
+                    "sparse_linear.pt",
+                    "tokenizer.json",
+                ],
+                &[
+                    "config.json",
+                    "tokenizer.json",
+                    "sparse_linear.pt",
+                    "artifact.metadata",
+                    "colbert_linear.pt",
+                    "model.safetensors",
+                ],
+            ),
         ];
         for (names, want) in cases {
             let all: Vec<&str> = names.iter().chain(&REST).copied().collect();
@@ -342,6 +368,7 @@ mod tests {
             (&["config.json", "tokenizer.json"], "no weights (model.safetensors)"),
             (&["config.json", "model.safetensors"], "no tokenizer.json"),
             (&["README.md"], "no config.json"),
+            (&["modules.json", "model.safetensors"], "no tokenizer.json"),
         ];
         for (names, want) in cases {
             let error = listing(names).index("a/b").unwrap_err().to_string();
@@ -360,6 +387,16 @@ mod tests {
         for (names, want) in cases {
             assert_eq!(listing(names).config().map(|file| file.name.as_str()), *want, "{names:?}");
         }
+    }
+
+    #[test]
+    fn a_static_model_needs_no_config() {
+        let names =
+            ["modules.json", "0_StaticEmbedding/model.safetensors", "0_StaticEmbedding/tokenizer.json", "README.md"];
+        let listing = listing(&names);
+        assert!(listing.index("a/b").unwrap().is_empty());
+        let wanted: Vec<_> = listing.model_files(&[]).into_iter().map(|file| file.name.as_str()).collect();
+        assert_eq!(wanted, ["modules.json", "0_StaticEmbedding/tokenizer.json", "0_StaticEmbedding/model.safetensors"]);
     }
 
     #[test]

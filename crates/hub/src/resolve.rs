@@ -220,7 +220,7 @@ fn has_config(folder: &Path) -> bool {
 }
 
 /// Checks that a folder holds a configuration and weights, in itself or in the subfolder of its first module
-/// (`0_Transformer`, as old sentence-transformers wrote it).
+/// (`0_Transformer`, as old sentence-transformers wrote it). A static model's configuration may be `modules.json` alone.
 fn check_whole(folder: &Path, advice: &'static str) -> Result<(), HubError> {
     let incomplete = |problem: String| HubError::Incomplete { folder: folder.to_path_buf(), problem, advice };
     if !folder.is_dir() {
@@ -237,7 +237,10 @@ fn check_whole(folder: &Path, advice: &'static str) -> Result<(), HubError> {
         Some(name) => incomplete(format!("{name} is a link to a file that is not there")),
         None => incomplete(format!("it has no {what}")),
     };
-    if !places.iter().any(|place| place.join("config.json").is_file()) {
+    // Its class is named there, whatever the version of sentence-transformers; the loader reads it properly.
+    let is_static =
+        || fs::read_to_string(folder.join("modules.json")).is_ok_and(|list| list.contains(".StaticEmbedding\""));
+    if !places.iter().any(|place| place.join("config.json").is_file()) && !is_static() {
         return Err(missing("config.json", &["config.json"]));
     }
     if !places.iter().any(|place| WEIGHTS.iter().any(|name| place.join(name).exists())) {

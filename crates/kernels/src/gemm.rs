@@ -11,7 +11,7 @@ use crate::activation::{Activation, Function, Gelu, GeluTanh, Relu, Silu, Tanh};
 use crate::isa::Isa;
 use crate::packed::PackedMatrix;
 use crate::simd::{Simd, SimdOp};
-use crate::tile::{BiasThen, RowTiles, Tile};
+use crate::tile::{BiasThen, BiasTimes, RowTiles, Tile, TileEpilogue};
 use std::ops::Range;
 
 /// Greatest error of an element before its activation, relative to the sum of the magnitudes of its products and bias,
@@ -25,6 +25,8 @@ pub enum Epilogue {
     Bias,
     /// Adds the bias, then applies the activation.
     BiasActivation(Activation),
+    /// Adds the bias, then multiplies by what is there: the second half of a gated feed-forward part, behind the gate's.
+    BiasTimes,
 }
 
 /// Where the result goes: row `r` of panel `p` is the panel width's values from `ptr + p * panel_stride + r * row_stride`.
@@ -52,7 +54,8 @@ pub struct PanelOutput {
 ///
 /// # Safety
 /// - `a` must be valid for reads of `rows` rows of `b.k()` values.
-/// - Every value of the result as [`PanelOutput`] describes it must be valid for writes, and none of it may overlap A.
+/// - Every value of the result as [`PanelOutput`] describes it must be valid for writes, with [`Epilogue::BiasTimes`] for
+///   reads too, and none of it may overlap A.
 /// - Nothing else may access these values meanwhile. Threads may share A and write different parts of C.
 #[allow(clippy::too_many_arguments, reason = "the arguments of a matrix product are known by their order")]
 pub unsafe fn gemm(
@@ -67,14 +70,15 @@ pub unsafe fn gemm(
 ) {
     assert!(b.isa() == isa, "the matrix is packed for {}, not {}", b.isa().name(), isa.name());
     assert!(panels.end <= b.panels(), "panels {panels:?} of a matrix of {}", b.panels());
-    let plain = Gemm { a, a_ld, rows, b, panels, out, function: Identity };
+    let plain = Gemm { a, a_ld, rows, b, panels, out, finish: Then(Identity) };
     match epilogue {
         Epilogue::Bias => isa.run(plain),
-        Epilogue::BiasActivation(Activation::Gelu) => isa.run(plain.with(Gelu)),
-        Epilogue::BiasActivation(Activation::GeluTanh) => isa.run(plain.with(GeluTanh)),
-        Epilogue::BiasActivation(Activation::Relu) => isa.run(plain.with(Relu)),
-        Epilogue::BiasActivation(Activation::Silu) => isa.run(plain.with(Silu)),
-        Epilogue::BiasActivation(Activation::Tanh) => isa.run(plain.with(Tanh)),
+        Epilogue::BiasTimes => isa.run(plain.with(Times)),
+        Epilogue::BiasActivation(Activation::Gelu) => isa.run(plain.with(Then(Gelu))),
+        Epilogue::BiasActivation(Activation::GeluTanh) => isa.run(plain.with(Then(GeluTanh))),
+        Epilogue::BiasActivation(Activation::Relu) => isa.run(plain.with(Then(Relu))),
+        Epilogue::BiasActivation(Activation::Silu) => isa.run(plain.with(Then(Silu))),
+        Epilogue::BiasActivation(Activation::Tanh) => isa.run(plain.with(Then(Tanh))),
     }
 }
 
@@ -89,6 +93,34 @@ impl Function for Identity {
     }
 }
 
+/// What becomes of a panel's product. Implementations must be `#[inline(always)]`.
+trait Finish: Copy {
+    /// The tile's epilogue, with the panel's biases.
+    fn with_bias(self, bias: *const f32) -> impl TileEpilogue;
+}
+
+/// Bias, then a function.
+#[derive(Clone, Copy)]
+struct Then<F>(F);
+
+impl<F: Function> Finish for Then<F> {
+    #[inline(always)]
+    fn with_bias(self, bias: *const f32) -> impl TileEpilogue {
+        BiasThen { bias, function: self.0 }
+    }
+}
+
+/// Bias, then a product with what is there.
+#[derive(Clone, Copy)]
+struct Times;
+
+impl Finish for Times {
+    #[inline(always)]
+    fn with_bias(self, bias: *const f32) -> impl TileEpilogue {
+        BiasTimes { bias }
+    }
+}
+
 /// Rows of A are taken in blocks of at most this many bytes, which stay in the second-level cache (1 to 2 MiB on servers)
 /// while the panels of B pass by.
 const A_BLOCK_BYTES: usize = 512 << 10;
@@ -100,16 +132,16 @@ struct Gemm<'a, F> {
     b: &'a PackedMatrix,
     panels: Range<usize>,
     out: PanelOutput,
-    function: F,
+    finish: F,
 }
 
-impl<'a> Gemm<'a, Identity> {
-    fn with<F>(self, function: F) -> Gemm<'a, F> {
-        Gemm { a: self.a, a_ld: self.a_ld, rows: self.rows, b: self.b, panels: self.panels, out: self.out, function }
+impl<'a> Gemm<'a, Then<Identity>> {
+    fn with<F>(self, finish: F) -> Gemm<'a, F> {
+        Gemm { a: self.a, a_ld: self.a_ld, rows: self.rows, b: self.b, panels: self.panels, out: self.out, finish }
     }
 }
 
-impl<F: Function> SimdOp for Gemm<'_, F> {
+impl<F: Finish> SimdOp for Gemm<'_, F> {
     type Output = ();
 
     #[inline(always)]
@@ -120,7 +152,7 @@ impl<F: Function> SimdOp for Gemm<'_, F> {
         while let Some((block, rows)) = blocks.next() {
             for p in self.panels.clone() {
                 let (b, bias) = self.b.panel(p);
-                let epilogue = BiasThen { bias: bias.as_ptr(), function: self.function };
+                let epilogue = self.finish.with_bias(bias.as_ptr());
                 let mut tiles = RowTiles::new(rows, S::ROWS);
                 while let Some((row, height)) = tiles.next() {
                     let row = block + row;

@@ -163,28 +163,28 @@ unsafe fn normalise<S: Simd>(
 /// Four sums that take turns, which hides the latency of an addition. They are turned rather than indexed so that they
 /// stay in registers.
 #[derive(Clone, Copy)]
-struct Sums<V>([V; 4]);
+pub(crate) struct Sums<V>([V; 4]);
 
 impl<V: Copy> Sums<V> {
     #[inline(always)]
-    fn new<S: Simd<F32 = V>>(simd: S) -> Self {
+    pub fn new<S: Simd<F32 = V>>(simd: S) -> Self {
         Sums([simd.splat(0.0); 4])
     }
 
     #[inline(always)]
-    fn add<S: Simd<F32 = V>>(self, simd: S, value: V) -> Self {
+    pub fn add<S: Simd<F32 = V>>(self, simd: S, value: V) -> Self {
         let [a, b, c, d] = self.0;
         Sums([b, c, d, simd.add(a, value)])
     }
 
     #[inline(always)]
-    fn add_square<S: Simd<F32 = V>>(self, simd: S, value: V) -> Self {
+    pub fn add_square<S: Simd<F32 = V>>(self, simd: S, value: V) -> Self {
         let [a, b, c, d] = self.0;
         Sums([b, c, d, simd.mul_add(value, value, a)])
     }
 
     #[inline(always)]
-    fn total<S: Simd<F32 = V>>(self, simd: S) -> f32 {
+    pub fn total<S: Simd<F32 = V>>(self, simd: S) -> f32 {
         let [a, b, c, d] = self.0;
         simd.reduce_add(simd.add(simd.add(a, b), simd.add(c, d)))
     }

@@ -1,4 +1,5 @@
-//! Sums of rows: the embedding step adds a token's word, position and type rows before it normalises.
+//! Sums of rows: the embedding step adds a token's word, position and type rows before it normalises, and a layer that
+//! norms its input adds its result to what came in.
 
 use crate::isa::Isa;
 use crate::simd::{Simd, SimdOp};
@@ -42,6 +43,63 @@ impl SimdOp for SumRows<'_> {
                     sum = simd.add(sum, simd.read_part(&row[range.clone()]));
                 }
                 simd.write_part(out, sum);
+            }
+        }
+    }
+}
+
+/// `out += scale * x` for `rows` rows of `width` values; `*_ld` are the values from a row to the next.
+///
+/// # Safety
+/// `x` must be valid for reads, and `out` for reads and writes, of `rows` rows of `width` values; they must not overlap, and
+/// nothing else may write to them meanwhile.
+#[allow(clippy::too_many_arguments, reason = "two matrices, each with its stride")]
+pub unsafe fn add_rows(
+    isa: Isa,
+    x: *const f32,
+    x_ld: usize,
+    out: *mut f32,
+    out_ld: usize,
+    rows: usize,
+    width: usize,
+    scale: f32,
+) {
+    isa.run(AddRows { x, x_ld, out, out_ld, rows, width, scale });
+}
+
+struct AddRows {
+    x: *const f32,
+    x_ld: usize,
+    out: *mut f32,
+    out_ld: usize,
+    rows: usize,
+    width: usize,
+    scale: f32,
+}
+
+impl SimdOp for AddRows {
+    type Output = ();
+
+    #[inline(always)]
+    fn eval<S: Simd>(self, simd: S) {
+        let (whole, tail) = (self.width - self.width % S::LANES, self.width % S::LANES);
+        let scale = simd.splat(self.scale);
+        for row in 0..self.rows {
+            let (x, out) = (self.x.wrapping_add(row * self.x_ld), self.out.wrapping_add(row * self.out_ld));
+            for at in (0..whole).step_by(S::LANES) {
+                // SAFETY: the caller of `add_rows` promises the rows.
+                unsafe {
+                    let sum = simd.mul_add(simd.load(x.add(at)), scale, simd.load(out.add(at)));
+                    simd.store(out.add(at), sum);
+                }
+            }
+            if tail > 0 {
+                // SAFETY: as above.
+                unsafe {
+                    let sum = simd.load_part(out.add(whole), tail);
+                    let sum = simd.mul_add(simd.load_part(x.add(whole), tail), scale, sum);
+                    simd.store_part(out.add(whole), sum, tail);
+                }
             }
         }
     }

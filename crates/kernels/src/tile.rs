@@ -182,3 +182,33 @@ impl<F: Function> TileEpilogue for BiasThen<F> {
         }
     }
 }
+
+/// C = (product + bias) * C.
+#[derive(Clone, Copy)]
+pub(crate) struct BiasTimes {
+    /// `PANEL` values.
+    pub bias: *const f32,
+}
+
+impl TileEpilogue for BiasTimes {
+    #[inline(always)]
+    unsafe fn store<S: Simd, const ROWS: usize>(
+        self,
+        simd: S,
+        tile: &[[S::F32; 2]; ROWS],
+        out: *mut f32,
+        out_ld: usize,
+    ) {
+        // SAFETY: the builder promises a panel of biases.
+        let bias = unsafe { [simd.load(self.bias), simd.load(self.bias.add(S::LANES))] };
+        for (i, row) in tile.iter().enumerate() {
+            // SAFETY: the caller promises `ROWS` rows of C, which the builder of this epilogue has written before.
+            unsafe {
+                let out = out.add(i * out_ld);
+                simd.store(out, simd.mul(simd.add(row[0], bias[0]), simd.load(out)));
+                let out = out.add(S::LANES);
+                simd.store(out, simd.mul(simd.add(row[1], bias[1]), simd.load(out)));
+            }
+        }
+    }
+}

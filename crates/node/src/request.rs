@@ -11,7 +11,7 @@ use napi::bindgen_prelude::{Either, Null};
 use napi_derive::napi;
 use simile_engine::{
     ChunkJob, ChunkRequest, DescriptorOverrides, EmbedJob, ErrorKind, Failure, HubOptions, HubSettings, LoadRequest,
-    Matryoshka, MaxWait, ModelRequest, Pooling, Precision, Priority, Role, Service, Truncate, cache_dir,
+    Matryoshka, MaxWait, ModelKind, ModelRequest, Pooling, Precision, Priority, Role, Service, Truncate, cache_dir,
 };
 
 /// Which model, and how. Absent fields are the defaults.
@@ -40,6 +40,8 @@ pub struct NativeLoadRequest {
     pub normalize: Option<bool>,
     /// `'end'`, `'start'` or `'error'`.
     pub truncate: Option<String>,
+    /// `'dense'`, `'sparse'`, `'multi-vector'` or `'rerank'`; absent: dense.
+    pub kind: Option<String>,
     /// `'cpu'`.
     pub device: Option<String>,
     /// `'f32'`.
@@ -83,6 +85,8 @@ impl TryFrom<NativeLoadRequest> for LoadRequest {
         if let Some(device) = request.device {
             word("device", &device, &[("cpu", ())])?;
         }
+        let kinds = ModelKind::ALL.map(|kind| (kind.name(), kind));
+        let kind = request.kind.map(|name| word("kind", &name, &kinds)).transpose()?.unwrap_or_default();
         let lookup = |name: &str| request.environment.get(name).cloned();
         let home = std::env::home_dir();
         let options = HubOptions { endpoint: request.endpoint, token: request.token, offline: request.offline };
@@ -105,6 +109,7 @@ impl TryFrom<NativeLoadRequest> for LoadRequest {
             service: request.service.map(|NativeServiceOptions { dimensions }| {
                 Service::from_environment(dimensions.map(|dimensions| dimensions as usize), &lookup)
             }),
+            kind,
             threads: request.threads.map(|threads| threads as usize),
         })
     }
@@ -154,6 +159,7 @@ impl NativeEmbedOptions {
     pub(crate) fn into_job(self, texts: Vec<String>) -> Result<EmbedJob, Failure> {
         Ok(EmbedJob {
             texts,
+            queries: Vec::new(),
             role: role(&self.role)?,
             instruction: self.instruction,
             dimensions: self.dimensions.map(|dimensions| dimensions as usize),

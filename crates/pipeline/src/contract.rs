@@ -9,14 +9,14 @@ use std::fmt::Write as _;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use simile_encoder::{LoadError as EncoderError, Weights};
-use simile_hub::{HubError, ModelFiles};
+use simile_hub::ModelFiles;
 
-use crate::dense::DenseConfig;
 use crate::descriptor::ModelDescriptor;
 use crate::error::LoadError;
 use crate::normalizer::BertValues;
 use crate::options::Precision;
 use crate::template::{Template, Templates};
+use crate::vector_modules::{VectorModuleConfig, weight_files};
 
 /// Raised when the meaning of a field changes; an added field changes every id by itself.
 const VERSION: u32 = 1;
@@ -35,6 +35,9 @@ pub(crate) struct Contract {
     /// Values in force of the tokenizer's BERT normalizer.
     normalizer: Option<BertValues>,
     pooling: Vec<&'static str>,
+    /// False where a prompt's tokens are left out of the pooling; not written where they are in it.
+    #[serde(skip_serializing_if = "is_true")]
+    include_prompt: bool,
     /// In pieces: a pattern's text does not say which of its braces are a placeholder.
     query_template: Option<Template>,
     passage_template: Option<Template>,
@@ -57,35 +60,43 @@ pub(crate) struct ContentIdentity {
     tokenizer: String,
     /// `model.safetensors`, or its shards in the order of their names.
     weights: Vec<String>,
-    /// Configuration and weights of each Dense module.
+    /// Configuration and weights of each module behind the pooling, Dense or LayerNorm, in order.
     dense: Vec<[String; 2]>,
 }
 
 impl ContentIdentity {
-    /// Hashes the files of a model whose transformer is in `transformer` (empty, or a folder with a trailing `/`).
+    /// Hashes the files of a model: its `config` (which a static model need not have), the tokenizer and weights in the
+    /// folder of its input module (empty, or with a trailing `/`), and the modules behind the pooling.
     ///
     /// # Errors
     /// As [`ModelFiles::sha256`] and [`Weights::file_names`].
     pub(crate) fn read(
         files: &ModelFiles,
-        transformer: &str,
-        dense: &[DenseConfig],
+        config: &str,
+        folder: &str,
+        modules: &[VectorModuleConfig],
     ) -> Result<ContentIdentity, LoadError> {
         // The files that the loader chooses.
-        let weights = Weights::file_names(&files.folder.join(transformer)).map_err(EncoderError::from)?;
-        let hash = |name: &str| files.sha256(&format!("{transformer}{name}"));
+        let weights = Weights::file_names(&files.folder.join(folder)).map_err(EncoderError::from)?;
+        let hash = |name: &str| files.sha256(&format!("{folder}{name}"));
+        let module = |module: &VectorModuleConfig| -> Result<[String; 2], LoadError> {
+            let folder = module.folder();
+            let weights = weight_files(files, folder)?;
+            let weights = weights.iter().map(|name| files.sha256(name)).collect::<Result<Vec<_>, _>>()?;
+            Ok([files.sha256(&format!("{folder}config.json"))?, weights.join("+")])
+        };
         Ok(ContentIdentity {
-            config: hash("config.json")?,
+            config: if files.exists(config) { files.sha256(config)? } else { String::new() },
             tokenizer: hash("tokenizer.json")?,
             weights: weights.iter().map(|name| hash(name)).collect::<Result<_, _>>()?,
-            dense: dense
-                .iter()
-                .map(|module| {
-                    Ok([files.sha256(&format!("{}config.json", module.folder))?, files.sha256(&module.weights())?])
-                })
-                .collect::<Result<_, HubError>>()?,
+            dense: modules.iter().map(module).collect::<Result<_, _>>()?,
         })
     }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference over")]
+fn is_true(flag: &bool) -> bool {
+    *flag
 }
 
 /// What decides the ids of a text, besides its tokenizer's file.
@@ -110,6 +121,7 @@ impl Contract {
             lowercase: descriptor.lowercase,
             normalizer: texts.normalizer,
             pooling: descriptor.pooling.iter().map(|pooling| pooling.name()).collect(),
+            include_prompt: descriptor.include_prompt,
             query_template: texts.templates.query,
             passage_template: texts.templates.passage,
             default_instruction: texts.templates.default_instruction,
@@ -122,20 +134,32 @@ impl Contract {
         }
     }
 
+    /// The same with LayerNorm behind the pooling, where the registry and no file says so.
+    pub(crate) fn with_layer_norm(self) -> Contract {
+        Contract { post: "layer_norm", ..self }
+    }
+
     /// The contract as JSON, always the same text for the same contract.
+    #[cfg(test)]
     pub(crate) fn to_json(&self) -> String {
         serde_json::to_string(self).expect("a struct of texts and numbers is always JSON")
     }
 
     /// The id: the first 16 hexadecimal digits of the SHA-256 of [`Contract::to_json`].
     pub(crate) fn id(&self) -> String {
-        let mut hex = String::with_capacity(2 * ID_DIGITS);
-        for byte in &Sha256::digest(self.to_json())[..ID_DIGITS / 2] {
-            // Writing to a String cannot fail.
-            let _ = write!(hex, "{byte:02x}");
-        }
-        hex
+        id_of(self)
     }
+}
+
+/// The first 16 hexadecimal digits of the SHA-256 of a contract's JSON.
+pub(crate) fn id_of(contract: &impl Serialize) -> String {
+    let json = serde_json::to_string(contract).expect("a struct of texts and numbers is always JSON");
+    let mut hex = String::with_capacity(2 * ID_DIGITS);
+    for byte in &Sha256::digest(json)[..ID_DIGITS / 2] {
+        // Writing to a String cannot fail.
+        let _ = write!(hex, "{byte:02x}");
+    }
+    hex
 }
 
 #[cfg(test)]
@@ -154,6 +178,7 @@ mod tests {
             lowercase: false,
             normalizer: Some(BertValues { lowercase: true, strip_accents: true, chinese_apart: true }),
             pooling: vec!["mean"],
+            include_prompt: true,
             query_template: Template::parse("query: {text}"),
             passage_template: None,
             default_instruction: None,
@@ -184,6 +209,7 @@ mod tests {
             ("a placeholder", |c| c.query_template = Template::parse("query: {instruction}{text}")),
             ("its name", |c| c.query_template = Some(Template::prefix("query: {instruction}"))),
             ("pooling", |c| c.pooling = vec!["cls"]),
+            ("no prompt in it", |c| c.include_prompt = false),
             ("more pooling", |c| c.pooling.push("cls")),
             ("query template", |c| c.query_template = Template::parse("query:{text}")),
             ("no query template", |c| c.query_template = None),
@@ -203,8 +229,9 @@ mod tests {
             ids.push((name, changed.id()));
         }
         // A field that this list forgets would be missed: there are as many keys as the changes above name.
-        let keys = serde_json::from_str::<serde_json::Value>(&contract().to_json()).unwrap().as_object().unwrap().len();
-        assert_eq!(keys, 14, "a new field needs a line here");
+        let all = Contract { include_prompt: false, ..contract() };
+        let keys = serde_json::from_str::<serde_json::Value>(&all.to_json()).unwrap().as_object().unwrap().len();
+        assert_eq!(keys, 15, "a new field needs a line here");
         let same: Vec<_> =
             ids.iter().enumerate().filter(|(i, (_, id))| ids[..*i].iter().any(|(_, other)| other == id)).collect();
         assert!(same.is_empty(), "{same:?}");

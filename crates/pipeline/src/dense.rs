@@ -3,12 +3,13 @@
 //! Formula: `activation(x W^T + b)`, `W` of shape `[out_features, in_features]`, in f32. Each output element is one chain
 //! of multiply-adds over `x` in order, so a row's bytes do not depend on the rows beside it.
 
-use simile_encoder::{LoadError as EncoderError, Weights};
+use simile_encoder::LoadError as EncoderError;
 use simile_hub::ModelFiles;
 use simile_kernels::{Activation, AlignedVec, Epilogue, Isa, PackedMatrix, PanelOutput, gemm};
 
 use crate::error::LoadError;
 use crate::json::Keys;
+use crate::vector_modules::{open, tensor};
 
 /// `N_Dense/config.json`.
 #[derive(Debug, PartialEq)]
@@ -62,11 +63,6 @@ impl DenseConfig {
             activation,
         })
     }
-
-    /// The file that holds the weights.
-    pub(crate) fn weights(&self) -> String {
-        format!("{}model.safetensors", self.folder)
-    }
 }
 
 /// A Dense module with its weights packed.
@@ -78,26 +74,18 @@ pub(crate) struct Dense {
 
 impl Dense {
     pub(crate) fn load(isa: Isa, files: &ModelFiles, config: &DenseConfig) -> Result<Dense, LoadError> {
-        let path = files.path(&config.weights())?;
-        if !path.exists() {
-            let folder = path.parent().unwrap_or(&files.folder);
-            return Err(EncoderError::from(Weights::absent(folder)).into());
-        }
-        let weights = Weights::open_file(&path).map_err(EncoderError::from)?;
-        let read = |name: &str, shape: &[usize]| {
-            weights.tensor(name).and_then(|tensor| tensor.shaped(shape)?.to_vec()).map_err(EncoderError::from)
-        };
+        let weights = open(files, &config.folder)?;
         if !config.bias && weights.get("linear.bias").is_some() {
             return Err(LoadError::Malformed {
                 file: format!("{}config.json", config.folder),
                 key: "bias".to_owned(),
                 value: "false".to_owned(),
                 // The reference refuses to load it too: torch finds a tensor that the layer has no place for.
-                expected: "true, because the module's model.safetensors has a linear.bias",
+                expected: "true, because the module's weights have a linear.bias",
             });
         }
-        let weight = read("linear.weight", &[config.outputs, config.inputs])?;
-        let bias = config.bias.then(|| read("linear.bias", &[config.outputs])).transpose()?;
+        let weight = tensor(&weights, "linear.weight", &[config.outputs, config.inputs])?;
+        let bias = config.bias.then(|| tensor(&weights, "linear.bias", &[config.outputs])).transpose()?;
         weights.check().map_err(EncoderError::from)?;
         let row = |output: usize, values: &mut [f32]| {
             values.copy_from_slice(&weight[output * config.inputs..][..config.inputs]);

@@ -89,6 +89,8 @@ pub struct ModelDescriptor {
     pub model_type: String,
     /// How hidden states become one vector; several are concatenated in this order.
     pub pooling: Vec<Pooling>,
+    /// Whether a prompt's tokens are pooled with the text's.
+    pub include_prompt: bool,
     /// Template of queries, a pattern with `{text}` and perhaps `{instruction}`.
     pub query_template: Option<String>,
     /// Template of passages.
@@ -120,6 +122,7 @@ pub struct ModelDescriptor {
 /// The values that options, files and registry agree on, before the model itself is loaded.
 pub(crate) struct Resolved {
     pub(crate) pooling: Vec<Pooling>,
+    pub(crate) include_prompt: bool,
     pub(crate) normalize: bool,
     pub(crate) max_length: usize,
     pub(crate) truncate: Truncate,
@@ -134,7 +137,7 @@ const DEFAULT_LENGTH: usize = 512;
 /// Decides every value. `positions` is the number of usable positions of the encoder.
 ///
 /// # Errors
-/// [`LoadError::Template`], [`LoadError::InvalidOverride`], [`LoadError::PromptNotPooled`].
+/// [`LoadError::Template`], [`LoadError::InvalidOverride`].
 pub(crate) fn resolve(
     options: &LoadOptions,
     files: &Files,
@@ -154,12 +157,12 @@ pub(crate) fn resolve(
     }
     let (normalize, normalize_origin) = first([
         (options.normalize, Origin::Option),
-        (files.modules_listed.then_some(files.normalize), Origin::Files),
+        (files.normalize, Origin::Files),
         (entry.map(|entry| entry.normalize), Origin::Registry),
         (Some(false), Origin::Default),
     ]);
-    let (limit, max_length) =
-        max_length(options.max_length, &files.limit, entry.and_then(|entry| entry.max_length), positions);
+    let (origin, max_length) =
+        limit(options.max_length, &files.limit, entry.and_then(|entry| entry.max_length), positions);
     let (truncate, truncate_origin) = first([
         (options.truncate, Origin::Option),
         (files.truncation_side, Origin::Files),
@@ -184,20 +187,17 @@ pub(crate) fn resolve(
         entry.and_then(|entry| entry.passage_template),
     )?;
 
-    if let Some(file) =
-        files.pooling.as_ref().filter(|pooling| !pooling.include_prompt && pooling_origin == Origin::Files)
-    {
-        for (role, template) in [(Role::Query, &query), (Role::Passage, &passage)] {
-            if let Some(template) = template {
-                let pattern = template.pattern().to_owned();
-                return Err(LoadError::PromptNotPooled { file: file.file.clone(), role, pattern });
-            }
-        }
-    }
-    let matryoshka =
-        overrides.matryoshka.unwrap_or_else(|| entry.map(|entry| entry.matryoshka.into()).unwrap_or_default());
+    // A pooling that is asked for is a new one, as the reference's default is.
+    let from_files = files.pooling.as_ref().filter(|_| pooling_origin == Origin::Files);
+    let include_prompt = from_files.is_none_or(|pooling| pooling.include_prompt);
+    let matryoshka = overrides.matryoshka.unwrap_or_else(|| match entry {
+        _ if !files.matryoshka.is_empty() => Matryoshka::Dimensions(files.matryoshka.clone()),
+        Some(entry) => entry.matryoshka.into(),
+        None => Matryoshka::None,
+    });
     Ok(Resolved {
         pooling,
+        include_prompt,
         normalize,
         max_length,
         truncate,
@@ -206,7 +206,7 @@ pub(crate) fn resolve(
         origins: Origins {
             pooling: pooling_origin,
             normalize: normalize_origin,
-            max_length: limit,
+            max_length: origin,
             truncate: truncate_origin,
             query_template: query_origin,
             passage_template: passage_origin,
@@ -222,7 +222,12 @@ fn first<T, const N: usize>(values: [(Option<T>, Origin); N]) -> (T, Origin) {
 
 /// The limit in force: option, else the files' word, else the registry, else the smallest of the tokenizer's limit, the
 /// positions and 512; always capped at the positions.
-fn max_length(option: Option<usize>, files: &Limit, registered: Option<usize>, positions: usize) -> (Origin, usize) {
+pub(crate) fn limit(
+    option: Option<usize>,
+    files: &Limit,
+    registered: Option<usize>,
+    positions: usize,
+) -> (Origin, usize) {
     let assumed = files.tokenizer.unwrap_or(usize::MAX).min(DEFAULT_LENGTH);
     let (value, origin) = first([
         (option, Origin::Option),
@@ -303,7 +308,7 @@ mod tests {
             .into_iter()
             .filter(|((option, stated, tokenizer, registered, positions), want)| {
                 let files = Limit { stated: *stated, tokenizer: *tokenizer };
-                max_length(*option, &files, *registered, *positions) != *want
+                limit(*option, &files, *registered, *positions) != *want
             })
             .collect();
         assert!(wrong.is_empty(), "{wrong:?}");

@@ -127,19 +127,6 @@ pub enum LoadError {
         /// The template.
         pattern: String,
     },
-    /// The model leaves its prompt's tokens out of the pooling, which this library does not do.
-    #[error(
-        "{file}: include_prompt is false, so the tokens of the {role} prompt {pattern:?} would have to be left out of the \
-         pooling, which is not supported. Override both templates with null to use the model without prompts"
-    )]
-    PromptNotPooled {
-        /// The pooling's configuration file.
-        file: String,
-        /// Whose prompt it is.
-        role: Role,
-        /// The prompt's template.
-        pattern: String,
-    },
     /// The limit leaves no room for a text.
     #[error("a limit of {value} tokens is too small: the model's special tokens need {special}, so it must be at least {}", special + 1)]
     MaxLengthTooSmall {
@@ -147,6 +134,38 @@ pub enum LoadError {
         value: usize,
         /// Tokens that are added to every text.
         special: usize,
+    },
+    /// The files are of another kind of model.
+    #[error("'{}' holds a {found} model: {} loads it, not {}", folder.display(), found.class(), wanted.class())]
+    WrongKind {
+        /// The model's folder.
+        folder: PathBuf,
+        /// What the files say.
+        found: ModelKind,
+        /// What was asked for.
+        wanted: ModelKind,
+    },
+    /// The files have nothing of the kind that was asked for.
+    #[error("'{}' holds no {wanted} model: {reason}", folder.display())]
+    NotOfKind {
+        /// The model's folder.
+        folder: PathBuf,
+        /// What was asked for.
+        wanted: ModelKind,
+        /// What is missing, and what would do.
+        reason: String,
+    },
+    /// An option that this kind of model cannot follow.
+    #[error("the option {option} is {value}, which a {kind} model cannot follow. Supported: {supported}")]
+    UnsupportedOption {
+        /// The option's name.
+        option: &'static str,
+        /// Its value.
+        value: String,
+        /// The kind.
+        kind: ModelKind,
+        /// What would be valid.
+        supported: &'static str,
     },
     /// An override that makes no sense.
     #[error("the descriptor's {key} is {value}, allowed is {allowed}")]

@@ -87,6 +87,13 @@ impl<'a> Keys<'a> {
         self.read(key, "a whole number of at least 1", whole)
     }
 
+    /// A list of whole numbers of at least 1; empty where it is absent.
+    pub(crate) fn counts(&self, key: &str) -> Result<Vec<usize>, LoadError> {
+        let count = |value: &Value| usize::try_from(value.as_u64()?).ok().filter(|number| *number > 0);
+        let list = |value: &'a Value| value.as_array()?.iter().map(count).collect();
+        Ok(self.read(key, "a list of whole numbers of at least 1", list)?.unwrap_or_default())
+    }
+
     /// A number of at least 1, however large.
     pub(crate) fn number(&self, key: &str) -> Result<Option<f64>, LoadError> {
         self.read(key, "a number of at least 1", |value| value.as_f64().filter(|number| *number >= 1.0))

@@ -1,6 +1,21 @@
-//! What kind of result a model gives.
+//! What kind of result a model gives, and how its files say so.
+//!
+//! | files | kind |
+//! |---|---|
+//! | `modules.json` lists MLMTransformer, SpladePooling or another sparse module | sparse |
+//! | `modules.json` lists LogitScore, or `model_type` of `config_sentence_transformers.json` is `CrossEncoder` | rerank |
+//! | `modules.json` lists Pooling, StaticEmbedding or Normalize | dense |
+//! | `artifact.metadata`; the architecture `HF_ColBERT`; `modules.json` with a Dense module and no Pooling | multi-vector |
+//! | no `modules.json`, and an architecture `...ForSequenceClassification` | rerank |
+//!
+//! Files that say nothing of it (a bare encoder, a masked language model, a causal one) load as whatever is asked for, if
+//! they have its tensors.
 
 use std::fmt;
+
+use simile_hub::ModelFiles;
+
+use crate::error::LoadError;
 
 /// What a model makes of a text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -37,6 +52,51 @@ impl ModelKind {
             ModelKind::Sparse => "SparseTextEmbedding",
             ModelKind::MultiVector => "MultiVectorTextEmbedding",
             ModelKind::Rerank => "TextCrossEncoder",
+        }
+    }
+
+    /// What the files of a model say that it is, if they do.
+    ///
+    /// # Errors
+    /// [`LoadError::Hub`].
+    pub(crate) fn of(files: &ModelFiles) -> Result<Option<ModelKind>, LoadError> {
+        let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+        let modules = files.read_json("modules.json")?;
+        let listed = modules.as_ref().and_then(|json| json.as_array()).map_or(&[][..], Vec::as_slice);
+        let classes: Vec<String> = listed.iter().map(|module| text(&module["type"])).collect();
+        let has =
+            |names: &[&str]| classes.iter().any(|class| names.iter().any(|name| class.ends_with(&format!(".{name}"))));
+        if has(&["MLMTransformer", "SpladePooling", "SparseAutoEncoder", "CSR", "SparseStaticEmbedding", "IDF"]) {
+            return Ok(Some(ModelKind::Sparse));
+        }
+        let sentence_transformers = files.read_json("config_sentence_transformers.json")?.unwrap_or_default();
+        let model_type = text(&sentence_transformers["model_type"]);
+        if has(&["LogitScore"]) || model_type == "CrossEncoder" {
+            return Ok(Some(ModelKind::Rerank));
+        }
+        if has(&["Pooling", "StaticEmbedding", "Normalize"]) {
+            return Ok(Some(ModelKind::Dense));
+        }
+        let config = files.read_json("config.json")?.unwrap_or_default();
+        let architectures: Vec<String> = config["architectures"].as_array().into_iter().flatten().map(text).collect();
+        let colbert = architectures.iter().any(|name| name == "HF_ColBERT");
+        if files.exists("artifact.metadata") || colbert || has(&["Dense"]) {
+            return Ok(Some(ModelKind::MultiVector));
+        }
+        let classifies = architectures.iter().any(|name| name.ends_with("ForSequenceClassification"));
+        Ok((modules.is_none() && classifies).then_some(ModelKind::Rerank))
+    }
+
+    /// Refuses files that say that they are of another kind.
+    ///
+    /// # Errors
+    /// [`LoadError::WrongKind`].
+    pub(crate) fn check(self, files: &ModelFiles) -> Result<(), LoadError> {
+        match ModelKind::of(files)? {
+            Some(found) if found != self => {
+                Err(LoadError::WrongKind { folder: files.folder.clone(), found, wanted: self })
+            }
+            _ => Ok(()),
         }
     }
 }

@@ -8,31 +8,48 @@
 //! Promises: token ids equal the reference's; vectors are within 1e-5 of it; a vector depends on its text and the model's
 //! contract ([`TextModel::contract`]) alone; nothing that changes a vector is ignored, it is applied or refused by name.
 
+mod backbone;
+mod bm25;
+mod bm42;
 mod chunk;
 mod contract;
+mod cross_encoder;
 mod dense;
 mod descriptor;
 mod error;
+mod head_model;
 mod json;
 mod kind;
+mod layer_norm;
 mod model;
+mod modules;
+mod multi_vector;
 mod normalizer;
 mod options;
+mod outputs;
+mod parts;
 mod plan;
 mod preflight;
 mod registry;
 mod saved_cache;
 mod sentence_transformers;
 mod slices;
+mod sparse;
+mod static_files;
 mod template;
 mod tokenizer;
+mod vector_modules;
+mod words;
 
+pub use bm25::{computed, is_computed};
 pub use chunk::{Chunk, ChunkRequest};
 pub use descriptor::{DescriptorOverrides, Matryoshka, ModelDescriptor, Origin, Origins};
 pub use error::{LoadError, NonFinite, PipelineError};
+pub use head_model::{HeadDescriptor, HeadModel, load_head};
 pub use kind::ModelKind;
 pub use model::TextModel;
 pub use options::{LoadOptions, Precision, Truncate, UnknownName};
+pub use outputs::Outputs;
 pub use plan::{DEFAULT_BATCH_SIZE, plan};
 pub use preflight::check_config;
 pub use registry::{
@@ -41,4 +58,4 @@ pub use registry::{
 pub use saved_cache::{Identity, MAX_BYTES, SavedCache, SavedCacheError};
 pub use simile_encoder::Pooling;
 pub use template::{Rendered, Role, Template, Templates};
-pub use tokenizer::Tokens;
+pub use tokenizer::{Input, Tokens};

@@ -11,34 +11,38 @@
 
 use std::fmt;
 use std::sync::OnceLock;
-use std::thread;
 
-use serde_json::Value;
-use simile_encoder::{Context, EncodeError, Encoder, EncoderInput, Pooling, Rows, load_simd};
+use simile_encoder::{Context, EncodeError, Pooling, StaticEmbedding};
 use simile_hub::ModelFiles;
 use simile_kernels::{Isa, l2_normalize};
 
+use crate::backbone::Backbone;
 use crate::chunk::{Chunk, ChunkRequest, Chunker};
 use crate::contract::{ContentIdentity, Contract, TextIdentity};
-use crate::dense::Dense;
-use crate::descriptor::{ModelDescriptor, resolve};
+use crate::descriptor::{ModelDescriptor, Resolved, resolve};
 use crate::error::{LoadError, NonFinite, PipelineError};
+use crate::kind::ModelKind;
+use crate::layer_norm::LayerNorm;
 use crate::options::{LoadOptions, Precision};
-use crate::registry;
+use crate::parts::{self, Parts, Sources};
+use crate::registry::{self, RegistryEntry};
 use crate::sentence_transformers::{self, Files};
+use crate::static_files::{self, StaticFiles, UNLIMITED};
 use crate::template::{Role, Templates};
 use crate::tokenizer::{Tokenizer, Tokens};
+use crate::vector_modules::{VectorModule, VectorModuleConfig};
 
 /// A loaded model: text in, vectors out. Shared freely between threads.
 pub struct TextModel {
     isa: Isa,
     precision: Precision,
-    encoder: Box<dyn Encoder>,
+    backbone: Backbone,
     tokenizer: Tokenizer,
     templates: Templates,
-    dense: Vec<Dense>,
-    /// Rows of the last layer that the poolings read.
-    rows: Rows,
+    /// Modules on the pooled vector, in order.
+    vector_modules: Vec<VectorModule>,
+    /// Whether the last of them is a LayerNorm that the registry adds, which no file tells.
+    norm_of_registry: bool,
     content: ContentIdentity,
     descriptor: ModelDescriptor,
     /// Contract id of the native dimension: every result carries it, and it takes a hash.
@@ -48,72 +52,31 @@ pub struct TextModel {
 impl TextModel {
     /// Loads a model from its files.
     ///
-    /// Cost: the weights are read once and packed; their hash is taken beside it on a thread of its own, unless it is
-    /// known already (see [`ModelFiles::sha256`]).
+    /// Cost: the weights are read once and packed, and hashed beside it.
     ///
     /// # Errors
     /// Any [`LoadError`].
     pub fn load(files: &ModelFiles, options: &LoadOptions) -> Result<TextModel, LoadError> {
+        ModelKind::Dense.check(files)?;
         let read = sentence_transformers::read(files)?;
-        let folder = &read.transformer;
-        let missing = |name: &str, advice| LoadError::MissingFile {
-            folder: files.folder.clone(),
-            name: format!("{folder}{name}"),
-            advice,
-        };
-        let config = files
-            .read_json(&format!("{folder}config.json"))?
-            .ok_or_else(|| missing("config.json", "Give the folder of a transformers model"))?;
-        let tokenizer_json = files.read(&format!("{folder}tokenizer.json"))?.ok_or_else(|| {
-            missing(
-                "tokenizer.json",
-                "Other tokenizer files are not read; save it again with transformers' AutoTokenizer",
-            )
-        })?;
-        let tokenizer = Tokenizer::new(&files.folder, &tokenizer_json, &read.bert_keys, read.lowercase)?;
-
-        let encoder_folder = files.folder.join(folder);
-        let (encoder, content) = thread::scope(|scope| {
-            let hashing = thread::Builder::new()
-                .name("simile-hash".to_owned())
-                .spawn_scoped(scope, || ContentIdentity::read(files, folder, &read.dense));
-            let encoder = load_simd(options.isa, &config, &encoder_folder);
-            let content = match hashing.map(|thread| thread.join()) {
-                Ok(Ok(content)) => content,
-                // No thread was to be had, or it panicked: here, where a panic is seen.
-                _ => ContentIdentity::read(files, folder, &read.dense),
-            };
-            (encoder, content)
-        });
-        let parts = Parts { encoder: encoder?, tokenizer, content };
-        Self::assemble(files, options, &read, &config, parts)
-    }
-
-    fn assemble(
-        files: &ModelFiles,
-        options: &LoadOptions,
-        read: &Files,
-        config: &Value,
-        parts: Parts,
-    ) -> Result<TextModel, LoadError> {
         let entry = registry::registered(&files.id);
-        let resolved = resolve(options, read, entry, parts.encoder.max_position_embeddings())?;
-        let special = parts.tokenizer.special_tokens();
-        if resolved.max_length <= special {
-            return Err(LoadError::MaxLengthTooSmall { value: resolved.max_length, special });
+        let loaded = match &read.static_model {
+            None => Loaded::transformer(files, options, &read, entry)?,
+            Some(static_files) => Loaded::static_model(files, options, &read, static_files, entry)?,
+        };
+        let Loaded { backbone, tokenizer, resolved, dimensions, model_type, content } = loaded;
+        let vector_modules = read.vector_modules.iter().map(|config| VectorModule::load(options.isa, files, config));
+        let mut vector_modules = vector_modules.collect::<Result<Vec<_>, _>>()?;
+        let listed = read.vector_modules.iter().any(|module| matches!(module, VectorModuleConfig::LayerNorm(_)));
+        let norm_of_registry = entry.is_some_and(|entry| entry.layer_norm_after_pooling) && !listed;
+        if norm_of_registry {
+            vector_modules.push(VectorModule::LayerNorm(LayerNorm::plain(options.isa, dimensions)));
         }
-        let (largest, table) = (parts.tokenizer.largest_id(), parts.encoder.vocab_size());
-        if largest as usize >= table {
-            return Err(LoadError::VocabularyMismatch { largest, rows: table });
-        }
-        let dimensions = widths(read, parts.encoder.hidden_size(), resolved.pooling.len())?;
-        let dense = read.dense.iter().map(|config| Dense::load(options.isa, files, config));
-        let dense = dense.collect::<Result<Vec<_>, _>>()?;
         let pattern = |role| resolved.templates.of(role).map(|template| template.pattern().to_owned());
         let descriptor = ModelDescriptor {
             id: files.id.clone(),
             revision: files.revision.clone(),
-            model_type: config["model_type"].as_str().unwrap_or_default().to_owned(),
+            model_type,
             query_template: pattern(Role::Query),
             passage_template: pattern(Role::Passage),
             default_instruction: resolved.templates.default_instruction.clone(),
@@ -127,18 +90,19 @@ impl TextModel {
             size_bytes: entry.and_then(|entry| entry.size_bytes),
             gated: entry.is_some_and(|entry| entry.gated),
             origins: resolved.origins,
+            include_prompt: resolved.include_prompt,
             pooling: resolved.pooling,
         };
         Ok(TextModel {
             isa: options.isa,
             precision: options.precision,
-            encoder: parts.encoder,
-            tokenizer: parts.tokenizer,
+            backbone,
+            tokenizer,
             templates: resolved.templates,
-            dense,
-            rows: rows(&descriptor.pooling),
+            vector_modules,
+            norm_of_registry,
             // Last: other errors say more about weights than a hash that could not be taken.
-            content: parts.content?,
+            content: content?,
             descriptor,
             native_contract: OnceLock::new(),
         })
@@ -170,7 +134,8 @@ impl TextModel {
 
     fn contract_fields(&self, dimensions: usize) -> Contract {
         let texts = TextIdentity { normalizer: self.tokenizer.normalizer(), templates: self.templates.clone() };
-        Contract::new(self.content.clone(), texts, &self.descriptor, self.precision, dimensions)
+        let contract = Contract::new(self.content.clone(), texts, &self.descriptor, self.precision, dimensions);
+        if self.norm_of_registry { contract.with_layer_norm() } else { contract }
     }
 
     /// The output dimension of a call that asks for `dimensions` (`None`: native).
@@ -221,12 +186,17 @@ impl TextModel {
         let Some(tokens) = self.tokenizer.encode_while(&rendered, max_length, truncate, go_on)? else {
             return Ok(None);
         };
-        let vocabulary = self.encoder.vocab_size();
+        let vocabulary = self.backbone.vocab_size();
         // Said here, where each is an error of this text: in a batch it would be one of its batch-mates too.
         match tokens.ids.iter().find(|id| **id as usize >= vocabulary) {
             Some(&id) => Err(PipelineError::TokenOutOfRange { id, vocabulary }),
-            None if tokens.ids.is_empty() => Err(PipelineError::NoTokens),
-            None => Ok(Some(tokens)),
+            None if tokens.ids.is_empty() && !self.backbone.takes_no_tokens() => Err(PipelineError::NoTokens),
+            None => {
+                let prompt = &rendered.whole[..rendered.text.start];
+                let counted = !prompt.is_empty() && !self.backbone.includes_prompt();
+                let prompt = if counted { self.tokenizer.prompt_length(prompt)? } else { 0 };
+                Ok(Some(Tokens { prompt, ..tokens }))
+            }
         }
     }
 
@@ -244,8 +214,8 @@ impl TextModel {
         request: ChunkRequest,
         go_on: &dyn Fn() -> bool,
     ) -> Result<Option<Vec<Chunk>>, PipelineError> {
-        let count = |part: &str| self.tokenizer.total(&self.templates.apply(role, instruction, part)?);
         let limit = self.descriptor.max_length;
+        let count = |part: &str| self.tokenizer.needed(&self.templates.apply(role, instruction, part)?, limit);
         let (max_tokens, around) = (request.max_tokens.unwrap_or(limit), count("")?);
         if max_tokens > limit {
             return Err(PipelineError::ChunkTooLarge { actual: max_tokens, limit });
@@ -263,15 +233,15 @@ impl TextModel {
 
     /// Estimated work of a text of `length` tokens in floating point operations.
     pub fn cost(&self, length: usize) -> u64 {
-        self.encoder.flops(length)
+        self.backbone.flops(length)
     }
 
     /// Bytes of memory that the weights hold.
     pub fn memory_bytes(&self) -> usize {
-        self.encoder.memory_bytes() + self.dense.iter().map(Dense::bytes).sum::<usize>()
+        self.backbone.memory_bytes() + self.vector_modules.iter().map(VectorModule::bytes).sum::<usize>()
     }
 
-    /// Computes one micro-batch: row i of `out` becomes the vector of the ids `batch[i]`.
+    /// Computes one micro-batch: row i of `out` becomes the vector of the text `batch[i]`.
     ///
     /// Forward, pooling, Dense modules, cut to `dimensions`, normalisation if the model normalises (the norm is at least
     /// 1e-12), all in f32. The result has an entry for each text; a row that is not finite is an error of its own text.
@@ -283,7 +253,7 @@ impl TextModel {
     /// When `out` has not one slice of `dimensions` values for each text, or `dimensions` is over the native one.
     pub fn encode(
         &self,
-        batch: &[&[u32]],
+        batch: &[&Tokens],
         dimensions: usize,
         out: &mut [&mut [f32]],
         ctx: &mut Context<'_>,
@@ -294,14 +264,9 @@ impl TextModel {
         if batch.is_empty() {
             return Ok(Vec::new());
         }
-        let ids = batch.concat();
-        let lengths: Vec<usize> = batch.iter().map(|ids| ids.len()).collect();
-        let input = EncoderInput { input_ids: &ids, token_type_ids: &[], lengths: &lengths };
-        let hidden = self.encoder.forward(&input, self.rows, ctx)?;
-        let mut vectors = pool(&hidden, &self.descriptor.pooling);
-        hidden.recycle(ctx.scratch);
-        for dense in &self.dense {
-            vectors = dense.apply(&vectors, batch.len());
+        let mut vectors = self.backbone.pooled(batch, ctx)?;
+        for module in &self.vector_modules {
+            vectors = module.apply(vectors, batch.len());
         }
         let vectors = vectors.chunks_exact(self.dimensions());
         Ok(vectors.zip(out).map(|(vector, row)| self.finish(&vector[..dimensions], row)).collect())
@@ -329,34 +294,62 @@ impl fmt::Debug for TextModel {
     }
 }
 
-struct Parts {
-    encoder: Box<dyn Encoder>,
+/// What is different between the kinds of models, behind it.
+struct Loaded {
+    backbone: Backbone,
     tokenizer: Tokenizer,
+    resolved: Resolved,
+    dimensions: usize,
+    model_type: String,
     content: Result<ContentIdentity, LoadError>,
 }
 
-/// Rows of the last layer that are read: those that all poolings agree on, else all.
-fn rows(poolings: &[Pooling]) -> Rows {
-    let first = poolings[0].rows();
-    if poolings.iter().all(|pooling| pooling.rows() == first) { first } else { Rows::All }
-}
+impl Loaded {
+    fn transformer(
+        files: &ModelFiles,
+        options: &LoadOptions,
+        read: &Files,
+        entry: Option<&RegistryEntry>,
+    ) -> Result<Loaded, LoadError> {
+        let sources = Sources {
+            transformer: &read.transformer,
+            bert_keys: &read.bert_keys,
+            lowercase: read.lowercase,
+            modules: &read.vector_modules,
+        };
+        let parts = Parts::load(files, options, &sources)?;
+        let resolved = resolve(options, read, entry, parts.encoder.max_position_embeddings())?;
+        parts.check(resolved.max_length)?;
+        let dimensions = widths(read, parts.encoder.hidden_size(), resolved.pooling.len())?;
+        let model_type = parts.model_type();
+        let backbone = Backbone::transformer(parts.encoder, &resolved.pooling, resolved.include_prompt);
+        Ok(Loaded { backbone, tokenizer: parts.tokenizer, resolved, dimensions, model_type, content: parts.content })
+    }
 
-/// Pools each sequence; several poolings stand one after the other in its row.
-fn pool(hidden: &simile_encoder::Hidden, poolings: &[Pooling]) -> Vec<f32> {
-    let (count, width) = (hidden.sequences(), hidden.hidden_size());
-    let mut one = vec![0.0; count * width];
-    if let [pooling] = poolings {
-        hidden.pool(*pooling, &mut one);
-        return one;
-    }
-    let mut all = vec![0.0; count * width * poolings.len()];
-    for (place, pooling) in poolings.iter().enumerate() {
-        hidden.pool(*pooling, &mut one);
-        for (row, pooled) in all.chunks_exact_mut(width * poolings.len()).zip(one.chunks_exact(width)) {
-            row[place * width..][..width].copy_from_slice(pooled);
+    fn static_model(
+        files: &ModelFiles,
+        options: &LoadOptions,
+        read: &Files,
+        static_files: &StaticFiles,
+        entry: Option<&RegistryEntry>,
+    ) -> Result<Loaded, LoadError> {
+        let folder = &read.transformer;
+        let tokenizer = parts::tokenizer_json(files, folder)?;
+        let tokenizer = Tokenizer::of_static(&files.folder, &tokenizer, static_files.model2vec)?;
+        let table = StaticEmbedding::load(&files.folder.join(folder))?;
+        let resolved = resolve(options, read, entry, UNLIMITED)?;
+        if resolved.pooling != [Pooling::Mean] {
+            let value = format!("{:?}", resolved.pooling.iter().map(|pooling| pooling.name()).collect::<Vec<_>>());
+            let allowed = "mean, because a static model is the mean of its tokens' vectors";
+            return Err(LoadError::InvalidOverride { key: "pooling", value, allowed });
         }
+        parts::check(&tokenizer, table.tokens(), resolved.max_length)?;
+        let dimensions = widths(read, table.width(), 1)?;
+        let config = static_files::config_file(files, folder);
+        let content = ContentIdentity::read(files, &config, folder, &read.vector_modules);
+        let model_type = static_files.model_type.clone();
+        Ok(Loaded { backbone: Backbone::Static(table), tokenizer, resolved, dimensions, model_type, content })
     }
-    all
 }
 
 /// The output dimension; checks that every module is made for the width that comes into it.
@@ -369,9 +362,9 @@ fn widths(read: &Files, hidden: usize, poolings: usize) -> Result<usize, LoadErr
         check(file, hidden, width)?;
     }
     let mut width = hidden * poolings;
-    for dense in &read.dense {
-        check(&format!("{}config.json", dense.folder), width, dense.inputs)?;
-        width = dense.outputs;
+    for module in &read.vector_modules {
+        check(&format!("{}config.json", module.folder()), width, module.inputs())?;
+        width = module.outputs();
     }
     Ok(width)
 }

@@ -6,34 +6,39 @@
 //! | `<transformer>/sentence_bert_config.json` (and its older names) | `max_seq_length`, `do_lower_case` |
 //! | `<transformer>/tokenizer_config.json` | `model_max_length`, `truncation_side`, and what [`crate::normalizer`] reads |
 //! | `1_Pooling/config.json` | `pooling_mode` (version 6) or the `pooling_mode_*` booleans, `include_prompt` |
-//! | `2_Dense/config.json` … | widths, bias, activation |
-//! | `config_sentence_transformers.json` | `prompts`, `model_type` |
+//! | `2_Dense/config.json`, `3_LayerNorm/config.json` … | widths, bias, activation |
+//! | `config_sentence_transformers.json` | `prompts`, `model_type`, `truncate_dim` |
+//! | `config.json` | `matryoshka_dimensions`; of a static model see [`crate::static_files`] |
 //!
 //! What changes a vector and is not supported is refused by name. `default_prompt_name` is ignored on purpose: a call
 //! without a role never gets a prompt. An empty prompt says nothing: version 5 and later write it into every file.
 
 use serde_json::Value;
 use simile_encoder::Pooling;
-use simile_hub::{ModelFiles, check_relative_name};
+use simile_hub::ModelFiles;
 
-use crate::dense::DenseConfig;
 use crate::error::LoadError;
 use crate::json::{Keys, show};
+use crate::modules::{InputModule, MODULES, Modules};
 use crate::normalizer::BertKeys;
 use crate::options::Truncate;
+use crate::static_files::StaticFiles;
+use crate::vector_modules::VectorModuleConfig;
 
 /// What the files say. Absent files say nothing.
 #[derive(Debug)]
 pub(crate) struct Files {
     /// Folder of the transformer, relative to the model's, with a trailing `/`; empty for the model's own.
     pub(crate) transformer: String,
-    /// Whether `modules.json` is there, so that the absence of a module means something.
-    pub(crate) modules_listed: bool,
     pub(crate) pooling: Option<PoolingFile>,
-    /// Dense modules after the pooling, in order.
-    pub(crate) dense: Vec<DenseConfig>,
-    /// Whether a Normalize module comes last.
-    pub(crate) normalize: bool,
+    /// What a static model's files say; `None` for a transformer.
+    pub(crate) static_model: Option<StaticFiles>,
+    /// Modules with weights of their own after the pooling, in order.
+    pub(crate) vector_modules: Vec<VectorModuleConfig>,
+    /// Whether vectors get unit length; `None` where no file says it.
+    pub(crate) normalize: Option<bool>,
+    /// Dimensions that vectors may be cut to.
+    pub(crate) matryoshka: Vec<usize>,
     pub(crate) limit: Limit,
     /// Whether texts are lower-cased first.
     pub(crate) lowercase: bool,
@@ -85,7 +90,6 @@ const POOLING_FLAGS: [(&str, Pooling); 6] = [
     ("pooling_mode_lasttoken", Pooling::LastToken),
 ];
 
-const MODULES: &str = "modules.json";
 const PROMPTS: &str = "config_sentence_transformers.json";
 
 /// Reads them all.
@@ -94,123 +98,85 @@ const PROMPTS: &str = "config_sentence_transformers.json";
 /// [`LoadError::UnsupportedModule`], [`LoadError::UnsupportedValue`], [`LoadError::Malformed`], [`LoadError::Hub`].
 pub(crate) fn read(files: &ModelFiles) -> Result<Files, LoadError> {
     let modules = Modules::read(files)?;
-    let Transformer { limit, lowercase, bert_keys, truncation_side } = transformer(files, &modules.transformer)?;
-    let (query_prompt, passage_prompt) = prompts(files)?;
+    let Prompts { query, passage, truncate_dim } = prompts(files, "SentenceTransformer")?;
+    let (transformer, static_model, pooling, normalize);
+    match modules.input {
+        InputModule::Transformer => {
+            transformer = self::transformer(files, &modules.folder, &Task::EMBEDDING)?;
+            static_model = None;
+            pooling = modules.pooling.map(|folder| self::pooling(files, &folder)).transpose()?;
+            normalize = modules.normalize;
+        }
+        InputModule::StaticEmbedding => {
+            let read = StaticFiles::read(files, &modules.folder)?;
+            transformer = Transformer::of_static(&read);
+            normalize = modules.normalize.or(read.normalize);
+            static_model = Some(read);
+            pooling = Some(PoolingFile {
+                file: MODULES.to_owned(),
+                width: None,
+                modes: vec![Pooling::Mean],
+                include_prompt: true,
+            });
+        }
+    }
+    let Transformer { limit, lowercase, bert_keys, truncation_side, matryoshka } = transformer;
     Ok(Files {
-        pooling: modules.pooling.map(|folder| pooling(files, &folder)).transpose()?,
-        dense: modules.dense.iter().map(|folder| DenseConfig::read(files, folder)).collect::<Result<_, _>>()?,
-        transformer: modules.transformer,
-        modules_listed: modules.listed,
-        normalize: modules.normalize,
+        pooling,
+        static_model,
+        vector_modules: modules
+            .vector_modules
+            .iter()
+            .map(|(kind, folder)| VectorModuleConfig::read(files, *kind, folder))
+            .collect::<Result<_, _>>()?,
+        transformer: modules.folder,
+        normalize,
+        matryoshka: matryoshka.into_iter().chain(truncate_dim).collect(),
         limit,
         lowercase,
         bert_keys,
         truncation_side,
-        query_prompt,
-        passage_prompt,
+        query_prompt: query,
+        passage_prompt: passage,
     })
 }
 
-/// `modules.json`: folders with a trailing `/`, the transformer's empty when it is the model's own.
-struct Modules {
-    listed: bool,
-    transformer: String,
-    pooling: Option<String>,
-    dense: Vec<String>,
-    normalize: bool,
+/// What a transformer module is made for (`sentence_bert_config.json`, since version 6).
+pub(crate) struct Task {
+    /// `transformer_task`.
+    pub(crate) name: &'static str,
+    /// `module_output_name`.
+    pub(crate) output: &'static str,
 }
 
-impl Modules {
-    fn read(files: &ModelFiles) -> Result<Modules, LoadError> {
-        let Some(json) = files.read_json(MODULES)? else {
-            // Some repositories have the pooling's folder and nothing that names it.
-            let pooling = files.exists("1_Pooling/config.json").then(|| "1_Pooling/".to_owned());
-            return Ok(Modules {
-                listed: false,
-                transformer: String::new(),
-                pooling,
-                dense: Vec::new(),
-                normalize: false,
-            });
-        };
-        let malformed = |key: String, value: &Value, expected| LoadError::Malformed {
-            file: MODULES.to_owned(),
-            key,
-            value: show(Some(value)),
-            expected,
-        };
-        let list = json.as_array().ok_or_else(|| malformed("the file".to_owned(), &json, "a list of modules"))?;
-        let mut modules =
-            Modules { listed: true, transformer: String::new(), pooling: None, dense: Vec::new(), normalize: false };
-        for (position, module) in list.iter().enumerate() {
-            let text = |key: &str| {
-                let value = &module[key];
-                value.as_str().ok_or_else(|| malformed(format!("{key} of module {position}"), value, "a text"))
-            };
-            let class = text("type")?;
-            let folder = folder(text("path")?)?;
-            let refuse = |supported| {
-                Err(LoadError::UnsupportedModule {
-                    file: MODULES.to_owned(),
-                    module: class.to_owned(),
-                    position,
-                    supported,
-                })
-            };
-            // A class outside the package is code of the repository, whatever it is called.
-            let known = class.strip_prefix("sentence_transformers.").and_then(|path| path.rsplit('.').next());
-            match (position, known) {
-                (0, Some("Transformer")) => modules.transformer = folder,
-                (0, _) => return refuse("Transformer"),
-                (1, Some("Pooling")) => modules.pooling = Some(folder),
-                (1, _) => return refuse("Pooling"),
-                (_, Some("Dense")) if !modules.normalize => modules.dense.push(folder),
-                (_, Some("Normalize")) if position + 1 == list.len() => {
-                    modules.normalize = true;
-                    acts_on_the_vector(files, &folder)?;
-                }
-                // Dropout does nothing outside training.
-                (_, Some("Dropout")) => {}
-                _ => return refuse("Dense, Dropout, and Normalize at the end"),
-            }
-        }
-        match (list.len(), &modules.pooling) {
-            (2.., Some(_)) => Ok(modules),
-            _ => Err(malformed("the list".to_owned(), &json, "at least Transformer and Pooling")),
-        }
-    }
-}
-
-/// Refuses a Normalize module (of version 6) that works on something else than the sentence's vector.
-fn acts_on_the_vector(files: &ModelFiles, folder: &str) -> Result<(), LoadError> {
-    let file = format!("{folder}config.json");
-    // With an empty path the file is the transformer's own.
-    let json = if folder.is_empty() { None } else { files.read_json(&file)? };
-    let keys = Keys::new(&file, json.as_ref())?;
-    keys.only("module_input_name", "sentence_embedding")?;
-    keys.only("module_output_name", "sentence_embedding")
-}
-
-/// A module's folder as a prefix of file names.
-fn folder(path: &str) -> Result<String, LoadError> {
-    let path = path.trim_end_matches('/');
-    if path.is_empty() || path == "." {
-        return Ok(String::new());
-    }
-    check_relative_name(path)?;
-    Ok(format!("{path}/"))
+impl Task {
+    pub(crate) const EMBEDDING: Task = Task { name: "feature-extraction", output: "token_embeddings" };
 }
 
 /// What the transformer module's files say.
-struct Transformer {
-    limit: Limit,
-    lowercase: bool,
-    bert_keys: BertKeys,
-    truncation_side: Option<Truncate>,
+pub(crate) struct Transformer {
+    pub(crate) limit: Limit,
+    pub(crate) lowercase: bool,
+    pub(crate) bert_keys: BertKeys,
+    pub(crate) truncation_side: Option<Truncate>,
+    pub(crate) matryoshka: Vec<usize>,
+}
+
+impl Transformer {
+    /// What stands for it in a static model, whose tokenizer comes from `tokenizer.json` alone.
+    fn of_static(read: &StaticFiles) -> Transformer {
+        Transformer {
+            limit: Limit { stated: Some(read.max_length), tokenizer: None },
+            lowercase: false,
+            bert_keys: BertKeys::default(),
+            truncation_side: None,
+            matryoshka: Vec::new(),
+        }
+    }
 }
 
 /// Reads the files of the transformer module.
-fn transformer(files: &ModelFiles, folder: &str) -> Result<Transformer, LoadError> {
+pub(crate) fn transformer(files: &ModelFiles, folder: &str, task: &Task) -> Result<Transformer, LoadError> {
     let tokenizer_file = format!("{folder}tokenizer_config.json");
     let tokenizer = files.read_json(&tokenizer_file)?;
     let tokenizer = Keys::new(&tokenizer_file, tokenizer.as_ref())?;
@@ -226,7 +192,10 @@ fn transformer(files: &ModelFiles, folder: &str) -> Result<Transformer, LoadErro
 
     let config_file = format!("{folder}config.json");
     let config = files.read_json(&config_file)?;
-    let bert_keys = BertKeys::read(&tokenizer, &Keys::new(&config_file, config.as_ref())?)?;
+    let config = Keys::new(&config_file, config.as_ref())?;
+    let bert_keys = BertKeys::read(&tokenizer, &config)?;
+    // Some repositories say it there (jina-embeddings-v3).
+    let matryoshka = config.counts("matryoshka_dimensions")?;
 
     let mut limit = Limit { stated: None, tokenizer: model_max_length };
     let mut lowercase = false;
@@ -236,15 +205,15 @@ fn transformer(files: &ModelFiles, folder: &str) -> Result<Transformer, LoadErro
             continue;
         };
         let keys = Keys::new(&file, Some(&json))?;
-        keys.only("transformer_task", "feature-extraction")?;
-        keys.only("module_output_name", "token_embeddings")?;
+        keys.only("transformer_task", task.name)?;
+        keys.only("module_output_name", task.output)?;
         arguments(&keys)?;
         lowercase = keys.flag("do_lower_case")?.unwrap_or(false);
         // Since version 6 the file has no limit any more: it is written to the tokenizer's.
         limit.stated = keys.count("max_seq_length")?.or(model_max_length);
         break;
     }
-    Ok(Transformer { limit, lowercase, bert_keys, truncation_side })
+    Ok(Transformer { limit, lowercase, bert_keys, truncation_side, matryoshka })
 }
 
 /// Arguments that sentence-transformers would hand on to transformers: only those that change no vector are let through.
@@ -326,11 +295,22 @@ fn flags(keys: &Keys<'_>) -> Result<Vec<Pooling>, LoadError> {
     }
 }
 
-/// Prompts of queries and passages.
-fn prompts(files: &ModelFiles) -> Result<(Option<String>, Option<String>), LoadError> {
+/// What `config_sentence_transformers.json` says.
+pub(crate) struct Prompts {
+    pub(crate) query: Option<String>,
+    pub(crate) passage: Option<String>,
+    /// A dimension that the model was saved to be cut to: an allowed one, because the reference does not cut by itself.
+    pub(crate) truncate_dim: Option<usize>,
+}
+
+/// Reads it; its `model_type`, where there is one, must be the one that is given.
+///
+/// # Errors
+/// [`LoadError::UnsupportedValue`], [`LoadError::Malformed`], [`LoadError::Hub`].
+pub(crate) fn prompts(files: &ModelFiles, model_type: &str) -> Result<Prompts, LoadError> {
     let json = files.read_json(PROMPTS)?;
     let keys = Keys::new(PROMPTS, json.as_ref())?;
-    keys.only("model_type", "SentenceTransformer")?;
+    keys.only("model_type", model_type)?;
     let prompts = keys.object("prompts")?;
     let prompt = |names: &[&str]| {
         for name in names {
@@ -340,7 +320,11 @@ fn prompts(files: &ModelFiles) -> Result<(Option<String>, Option<String>), LoadE
         }
         Ok(None)
     };
-    Ok((prompt(&["query"])?, prompt(&["document", "passage", "corpus"])?))
+    Ok(Prompts {
+        query: prompt(&["query"])?,
+        passage: prompt(&["document", "passage", "corpus"])?,
+        truncate_dim: keys.count("truncate_dim")?,
+    })
 }
 
 #[cfg(test)]

@@ -12,8 +12,9 @@
 //! of pipeline (see [`crate::slices`]) and 130 times the text for others.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use serde_json::Value;
 use tokenizers::normalizers::{Lowercase, NormalizerWrapper, Sequence};
 use tokenizers::{Encoding, Token};
 
@@ -21,26 +22,54 @@ use crate::error::{LoadError, PipelineError};
 use crate::normalizer::{BertKeys, BertValues};
 use crate::options::Truncate;
 use crate::slices;
-use crate::template::Rendered;
+use crate::template::{Rendered, Role};
+
+/// One text of a call, as it comes in.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Input<'a> {
+    /// Which side of a search it is on.
+    pub role: Role,
+    /// The instruction for the template, instead of the model's own.
+    pub instruction: Option<&'a str>,
+    /// The other text of a pair, for models that score pairs.
+    pub query: Option<&'a str>,
+    /// The text.
+    pub text: &'a str,
+}
 
 /// One text as the encoder sees it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tokens {
     /// Ids after truncation, special tokens included.
     pub ids: Vec<u32>,
+    /// Token types, parallel to `ids`; empty means all 0.
+    pub types: Vec<u32>,
+    /// How many of the last ids were added to a query that is shorter than the model wants queries: no tokens of it.
+    pub padding: usize,
+    /// How many of the first ids are a prompt's, special tokens before it included, and are left out of the pooling.
+    pub prompt: usize,
+    /// Which side of a search the text is on.
+    pub role: Role,
     /// Number of tokens before truncation, special tokens included.
     pub total: usize,
 }
 
 impl Tokens {
+    /// Number of tokens after truncation, special tokens included.
+    pub fn embedded(&self) -> usize {
+        self.ids.len() - self.padding
+    }
+
     /// Whether something was cut.
     pub fn truncated(&self) -> bool {
-        self.ids.len() < self.total
+        self.embedded() < self.total
     }
 }
 
 /// A tokenizer with the frame that it puts around a single text.
 pub(crate) struct Tokenizer {
+    /// The model's folder, for messages.
+    folder: PathBuf,
     inner: tokenizers::Tokenizer,
     /// Ids before a text (`[CLS]`).
     before: Vec<u32>,
@@ -50,6 +79,17 @@ pub(crate) struct Tokenizer {
     normalizer: Option<BertValues>,
     /// Bytes of a slice, where a text may be read in slices.
     slice: Option<usize>,
+    /// The rules of model2vec, for its models.
+    model2vec: Option<Model2vec>,
+}
+
+/// How model2vec reads a text.
+#[derive(Clone, Copy, Debug)]
+struct Model2vec {
+    /// The token that is left out, after truncation.
+    unknown: Option<u32>,
+    /// Characters of a text for each token of the limit, that are looked at: the median length of the vocabulary's tokens.
+    characters: usize,
 }
 
 /// A text's tokens without the frame.
@@ -71,12 +111,29 @@ impl Tokenizer {
         catch_unwind(|| {
             let mut inner = open(content).map_err(refuse)?;
             let normalizer = keys.apply(&mut inner)?;
-            Tokenizer::framed_by_its_file(inner, normalizer, lowercase).map_err(refuse)
+            Tokenizer::framed_by_its_file(folder, inner, normalizer, lowercase).map_err(refuse)
         })
         .unwrap_or_else(|panic| Err(refuse(format!("the tokenizers library panicked: {}", panic_message(&*panic)))))
     }
 
+    /// As [`Tokenizer::new`], for a static model: without a frame, and by the rules of model2vec if it is one of its models.
+    ///
+    /// # Errors
+    /// [`LoadError::Tokenizer`].
+    pub(crate) fn of_static(folder: &Path, content: &[u8], model2vec: bool) -> Result<Tokenizer, LoadError> {
+        let mut tokenizer = Tokenizer::new(folder, content, &BertKeys::default(), false)?;
+        (tokenizer.before, tokenizer.after) = (Vec::new(), Vec::new());
+        if model2vec {
+            tokenizer.model2vec = Some(Model2vec {
+                unknown: unknown(&tokenizer.inner, content),
+                characters: median_length(tokenizer.inner.get_vocab(true).keys()),
+            });
+        }
+        Ok(tokenizer)
+    }
+
     fn framed_by_its_file(
+        folder: &Path,
         mut inner: tokenizers::Tokenizer,
         normalizer: Option<BertValues>,
         lowercase: bool,
@@ -86,7 +143,7 @@ impl Tokenizer {
         }
         let (before, after) = frame(&inner)?;
         let slice = slices::are_safe(&inner).then_some(slices::SLICE);
-        Ok(Tokenizer { inner, before, after, normalizer, slice })
+        Ok(Tokenizer { folder: folder.to_path_buf(), inner, before, after, normalizer, slice, model2vec: None })
     }
 
     /// The values of its BERT normalizer, if it has one.
@@ -122,10 +179,17 @@ impl Tokenizer {
         go_on: &dyn Fn() -> bool,
     ) -> Result<Option<Tokens>, PipelineError> {
         let with_offsets = truncate == Truncate::Start && !rendered.is_plain();
-        let Some(Raw { ids, offsets }) = self.raw(&rendered.whole, with_offsets, go_on)? else { return Ok(None) };
-        let total = ids.len() + self.special_tokens();
-        if total <= max_length {
-            return Ok(Some(Tokens { ids: self.framed(&[&ids]), total }));
+        let Some(Raw { mut ids, offsets }) = self.raw(&rendered.whole, with_offsets, go_on)? else { return Ok(None) };
+        let length = ids.len() + self.special_tokens();
+        let total = length - self.unknown_among(&ids);
+        if truncate == Truncate::End
+            && let Some(part) = self.first_characters(&rendered.whole, max_length)
+        {
+            let Some(raw) = self.raw(part, false, go_on)? else { return Ok(None) };
+            ids = raw.ids;
+        }
+        if ids.len() + self.special_tokens() <= max_length {
+            return Ok(Some(Tokens { ids: self.framed(&[&ids]), total, ..Tokens::default() }));
         }
         let room = max_length.saturating_sub(self.special_tokens());
         let ids = match truncate {
@@ -142,10 +206,10 @@ impl Tokenizer {
                 self.framed(&[&ids[..head], &ids[end - kept..end], &ids[end..]])
             }
             Truncate::Error => {
-                return Err(PipelineError::TextTooLong { limit: max_length, actual: total });
+                return Err(PipelineError::TextTooLong { limit: max_length, actual: length });
             }
         };
-        Ok(Some(Tokens { ids, total }))
+        Ok(Some(Tokens { ids, total, ..Tokens::default() }))
     }
 
     /// The byte where each token of a text without a template begins, without the frame, in order. `go_on` is asked
@@ -166,12 +230,41 @@ impl Tokenizer {
         Ok(Some(starts))
     }
 
-    /// Tokens of a text in its template before truncation, the frame included.
+    /// The least limit in tokens under which nothing of a text in its template is cut; more than `limit` is said of a text
+    /// that model2vec's rule cuts under `limit`.
     ///
     /// # Errors
     /// [`PipelineError::Tokenizer`], [`PipelineError::TokenizerPanicked`].
-    pub(crate) fn total(&self, rendered: &Rendered<'_>) -> Result<usize, PipelineError> {
-        Ok(self.encode_while(rendered, usize::MAX, Truncate::End, &|| true)?.expect("nobody said no").total)
+    pub(crate) fn needed(&self, rendered: &Rendered<'_>, limit: usize) -> Result<usize, PipelineError> {
+        let raw = self.raw(&rendered.whole, false, &|| true)?.expect("nobody said no");
+        let length = raw.ids.len() + self.special_tokens();
+        Ok(match self.first_characters(&rendered.whole, limit) {
+            Some(_) => length.max(limit.saturating_add(1)),
+            None => length,
+        })
+    }
+
+    /// The beginning of a text that model2vec looks at under a limit in tokens, when that is not all of it.
+    fn first_characters<'a>(&self, text: &'a str, max_length: usize) -> Option<&'a str> {
+        let most = max_length.saturating_mul(self.model2vec?.characters);
+        let (end, _) = text.char_indices().nth(most)?;
+        Some(&text[..end])
+    }
+
+    /// How many of the ids are of the token that is left out.
+    fn unknown_among(&self, ids: &[u32]) -> usize {
+        let unknown = self.model2vec.and_then(|rules| rules.unknown);
+        unknown.map_or(0, |unknown| ids.iter().filter(|id| **id == unknown).count())
+    }
+
+    /// How many ids the reference counts as a prompt's: those of the prompt alone, with its frame, but for the last one if
+    /// that is of the frame. In the text's ids they need not be the same tokens, where a tokenizer joins prompt and text.
+    ///
+    /// # Errors
+    /// [`PipelineError::Tokenizer`], [`PipelineError::TokenizerPanicked`].
+    pub(crate) fn prompt_length(&self, prompt: &str) -> Result<usize, PipelineError> {
+        let raw = self.raw(prompt, false, &|| true)?.expect("nobody said no");
+        Ok(self.before.len() + raw.ids.len() + self.after.len().saturating_sub(1))
     }
 
     /// Runs the library, without the frame. `None` when `go_on` says no.
@@ -208,6 +301,9 @@ impl Tokenizer {
         ids.extend_from_slice(&self.before);
         parts.iter().for_each(|part| ids.extend_from_slice(part));
         ids.extend_from_slice(&self.after);
+        if let Some(unknown) = self.model2vec.and_then(|rules| rules.unknown) {
+            ids.retain(|id| *id != unknown);
+        }
         ids
     }
 }
@@ -218,6 +314,28 @@ fn open(content: &[u8]) -> Result<tokenizers::Tokenizer, String> {
     inner.with_padding(None);
     inner.with_truncation(None).map_err(|error| error.to_string())?;
     Ok(inner)
+}
+
+/// The id of the unknown token: of the word that `unk_token` names, or a Unigram model's `unk_id`.
+fn unknown(inner: &tokenizers::Tokenizer, content: &[u8]) -> Option<u32> {
+    let json: Value = serde_json::from_slice(content).ok()?;
+    let model = &json["model"];
+    match model["unk_token"].as_str() {
+        Some(token) => inner.token_to_id(token),
+        None => model["unk_id"].as_u64().and_then(|id| u32::try_from(id).ok()),
+    }
+}
+
+/// The median length of words in characters, rounded down.
+fn median_length<'a>(words: impl Iterator<Item = &'a String>) -> usize {
+    let mut lengths: Vec<usize> = words.map(|word| word.chars().count()).collect();
+    lengths.sort_unstable();
+    let upper = lengths.len() / 2;
+    match lengths.len() {
+        0 => 0,
+        count if count % 2 == 1 => lengths[upper],
+        _ => usize::midpoint(lengths[upper - 1], lengths[upper]),
+    }
 }
 
 /// Puts a Lowercase normalizer in front, unless there is one, as sentence-transformers does for `do_lower_case`.
@@ -277,5 +395,6 @@ fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
     }
 }
 
+pub(crate) mod pairs;
 #[cfg(test)]
 mod tests;

@@ -4,11 +4,10 @@
 //! Source: Devlin et al. 2018, and `models/bert/{configuration,modeling}_bert.py` of transformers, whose defaults are
 //! taken for the few keys that old files leave out. Sizes have no default here, because a wrong one could load.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use simile_kernels::Activation;
-
-use super::config::{invalid, unsupported};
+use super::activation::activation;
+use super::config::unsupported;
 use super::{Architecture, Config, ConfigError, LayerNames, LinearNames, NormNames, TensorNames};
 use crate::spec::{
     AttentionPosition, AttentionSpec, EmbeddingSpec, EncoderSpec, LayerSpec, MlpKind, MlpSpec, Norm, NormPlacement,
@@ -17,7 +16,7 @@ use crate::spec::{
 
 /// Names in the checkpoints of `BertModel` (no prefix) and of models around it (`bert.`). `gamma` and `beta` are
 /// TensorFlow's spelling, still shipped.
-const NAMES: TensorNames = TensorNames {
+pub(super) const NAMES: TensorNames = TensorNames {
     prefixes: &["", "bert."],
     word_embeddings: "embeddings.word_embeddings.weight",
     position_embeddings: Some("embeddings.position_embeddings.weight"),
@@ -48,22 +47,35 @@ const DEFAULT_EPSILON: f32 = 1e-12;
 /// transformers' default of `type_vocab_size`.
 const DEFAULT_TYPES: usize = 2;
 
-const ACTIVATIONS: &str = "\"gelu\", \"gelu_python\" (erf form), \"gelu_new\", \"gelu_fast\", \
-                           \"gelu_pytorch_tanh\" (tanh form), \"relu\", \"silu\", \"swish\", \"tanh\"";
-
 pub(super) fn parse(config: &Config<'_>) -> Result<Architecture, ConfigError> {
+    let table = config.count("max_position_embeddings")?;
+    let spec = spec(config, Positions::Absolute { table }, table)?;
+    Ok(Architecture { spec, names: NAMES })
+}
+
+/// The spec of BERT's layers behind any table of positions, of which `max_positions` can be used.
+pub(super) fn spec(
+    config: &Config<'_>,
+    positions: Positions,
+    max_positions: usize,
+) -> Result<EncoderSpec, ConfigError> {
     ensure_supported(config)?;
+    layers(config, positions, max_positions)
+}
+
+/// As [`spec`], of files whose other keys were looked at already.
+pub(super) fn layers(
+    config: &Config<'_>,
+    positions: Positions,
+    max_positions: usize,
+) -> Result<EncoderSpec, ConfigError> {
     let hidden_size = config.count("hidden_size")?;
     let heads = config.count("num_attention_heads")?;
-    if !hidden_size.is_multiple_of(heads) {
-        let expected = format!("a divisor of hidden_size = {hidden_size}");
-        return Err(invalid("num_attention_heads", &json!(heads), expected));
-    }
+    let head_dim = config.shared_head_dim(hidden_size, "num_attention_heads", heads)?;
     let epsilon = config.optional_epsilon("layer_norm_eps")?.unwrap_or(DEFAULT_EPSILON);
     let norm = Norm::LayerNorm { epsilon, bias: true };
-    let head_dim = hidden_size / heads;
     let layer = LayerSpec {
-        placement: NormPlacement::Post { attention_residual: 1.0 },
+        placement: NormPlacement::Post { twice: false },
         norm,
         attention: AttentionSpec {
             heads,
@@ -78,24 +90,22 @@ pub(super) fn parse(config: &Config<'_>) -> Result<Architecture, ConfigError> {
         mlp: MlpSpec {
             intermediate_size: config.count("intermediate_size")?,
             kind: MlpKind::Plain,
-            activation: activation(config)?,
+            activation: activation(config, "hidden_act", "gelu")?,
         },
     };
-    let table = config.count("max_position_embeddings")?;
-    let spec = EncoderSpec {
+    Ok(EncoderSpec {
         vocab_size: config.count("vocab_size")?,
         hidden_size,
-        max_positions: table,
+        max_positions,
         embeddings: EmbeddingSpec {
             scale: 1.0,
-            positions: Positions::Absolute { table },
+            positions,
             token_types: Some(config.optional_count("type_vocab_size")?.unwrap_or(DEFAULT_TYPES)),
             norm: Some(norm),
         },
         layers: vec![layer; config.count("num_hidden_layers")?],
         final_norm: None,
-    };
-    Ok(Architecture { spec, names: NAMES })
+    })
 }
 
 /// Refuses every option of `BertConfig`, and of what is built around it, that changes the result and is not
@@ -115,21 +125,5 @@ fn ensure_supported(config: &Config<'_>) -> Result<(), ConfigError> {
     {
         return Err(unsupported("embedding_size", narrow, "absent, or equal to hidden_size"));
     }
-    // Modelling code of the repository's own: the class is not BertModel, whatever model_type says.
-    if let Some(class) = config.get("auto_map").and_then(|map| map.get("AutoModel")) {
-        return Err(unsupported("auto_map.AutoModel", class, "absent (models with code of their own are not BERT)"));
-    }
-    Ok(())
-}
-
-fn activation(config: &Config<'_>) -> Result<Activation, ConfigError> {
-    let name = config.optional_str("hidden_act")?.unwrap_or("gelu");
-    match name {
-        "gelu" | "gelu_python" => Ok(Activation::Gelu),
-        "gelu_new" | "gelu_fast" | "gelu_pytorch_tanh" => Ok(Activation::GeluTanh),
-        "relu" => Ok(Activation::Relu),
-        "silu" | "swish" => Ok(Activation::Silu),
-        "tanh" => Ok(Activation::Tanh),
-        other => Err(unsupported("hidden_act", &Value::from(other), ACTIVATIONS)),
-    }
+    config.no_custom_code()
 }

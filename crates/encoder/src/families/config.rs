@@ -36,19 +36,6 @@ pub enum ConfigError {
         /// Supported values.
         supported: &'static [&'static str],
     },
-    /// A family that hides behind another's `model_type`.
-    #[error(
-        "this is a {family} model ({evidence}), which is not supported; supported model types: {}",
-        supported.join(", ")
-    )]
-    UnsupportedFamily {
-        /// The family.
-        family: &'static str,
-        /// How it was recognised.
-        evidence: String,
-        /// Supported values of `model_type`.
-        supported: &'static [&'static str],
-    },
     /// A value that is well formed and would change the result, but is not implemented.
     #[error("config.json: {key} = {value} is not supported; allowed: {allowed}")]
     Unsupported {
@@ -106,6 +93,23 @@ impl<'a> Config<'a> {
         }
     }
 
+    /// An even size: halves of it are rotated against each other.
+    pub(super) fn even_count(&self, key: &'static str) -> Result<usize, ConfigError> {
+        let count = self.count(key)?;
+        if count.is_multiple_of(2) { Ok(count) } else { Err(invalid(key, &count.into(), "an even number")) }
+    }
+
+    /// A token id.
+    pub(super) fn optional_index(&self, key: &'static str) -> Result<Option<u32>, ConfigError> {
+        let Some(value) = self.get(key) else {
+            return Ok(None);
+        };
+        match value.as_u64().and_then(|index| u32::try_from(index).ok()) {
+            Some(index) => Ok(Some(index)),
+            None => Err(invalid(key, value, "a whole number of at least 0")),
+        }
+    }
+
     pub(super) fn optional_str(&self, key: &'static str) -> Result<Option<&'a str>, ConfigError> {
         match self.get(key) {
             None => Ok(None),
@@ -122,6 +126,49 @@ impl<'a> Config<'a> {
         match value.as_f64().map(|number| number as f32) {
             Some(number) if number.is_finite() && number >= 0.0 => Ok(Some(number)),
             _ => Err(invalid(key, value, "a finite number of at least 0")),
+        }
+    }
+
+    /// As [`optional_epsilon`](Self::optional_epsilon), of a key that has to be there.
+    pub(super) fn epsilon(&self, key: &'static str) -> Result<f32, ConfigError> {
+        self.optional_epsilon(key)?.ok_or(ConfigError::Missing { key, expected: "a finite number of at least 0" })
+    }
+
+    /// A finite number above 0.
+    pub(super) fn optional_positive(&self, key: &'static str) -> Result<Option<f64>, ConfigError> {
+        self.get(key).map(|value| positive(key, value)).transpose()
+    }
+
+    pub(super) fn optional_flag(&self, key: &'static str) -> Result<Option<bool>, ConfigError> {
+        match self.get(key) {
+            None => Ok(None),
+            Some(Value::Bool(flag)) => Ok(Some(*flag)),
+            Some(value) => Err(invalid(key, value, "true or false")),
+        }
+    }
+
+    /// The width of a head: `hidden_size` shared out among `heads`.
+    pub(super) fn shared_head_dim(
+        &self,
+        hidden_size: usize,
+        key: &'static str,
+        heads: usize,
+    ) -> Result<usize, ConfigError> {
+        if hidden_size.is_multiple_of(heads) {
+            return Ok(hidden_size / heads);
+        }
+        Err(invalid(key, &Value::from(heads), format!("a divisor of the hidden size {hidden_size}")))
+    }
+
+    /// Refuses modelling code of the repository's own: the class is then not what `model_type` says.
+    pub(super) fn no_custom_code(&self) -> Result<(), ConfigError> {
+        match self.get("auto_map").and_then(|map| map.get("AutoModel")) {
+            Some(class) => Err(unsupported(
+                "auto_map.AutoModel",
+                class,
+                "absent (models with code of their own are another family)",
+            )),
+            None => Ok(()),
         }
     }
 
@@ -143,6 +190,14 @@ impl<'a> Config<'a> {
     pub(super) fn custom_code(&self) -> impl Iterator<Item = &'a str> {
         let map = self.get("auto_map").and_then(Value::as_object);
         map.into_iter().flat_map(Map::values).filter_map(Value::as_str)
+    }
+}
+
+/// A finite number above 0.
+pub(super) fn positive(key: &'static str, value: &Value) -> Result<f64, ConfigError> {
+    match value.as_f64() {
+        Some(number) if number.is_finite() && number > 0.0 => Ok(number),
+        _ => Err(invalid(key, value, "a finite number above 0")),
     }
 }
 

@@ -6,9 +6,22 @@
 //!   name. Keys that cannot change an embedding (dropout, initialisation, caching, dtype of the file, label tables) are
 //!   not looked at, so that files written by any version of transformers load.
 
+mod activation;
 mod bert;
 mod config;
+mod distilbert;
+mod gemma3;
+mod gte_new;
+mod jina_bert;
+mod layer_types;
+mod modern_bert;
+mod mpnet;
 mod names;
+mod nomic_bert;
+mod qwen3;
+mod roberta;
+mod rope;
+mod xlm_roberta_flash;
 
 use serde_json::Value;
 
@@ -28,47 +41,46 @@ pub struct Architecture {
 }
 
 /// The values of `model_type` that can be loaded.
-pub const SUPPORTED_MODEL_TYPES: &[&str] = &["bert"];
+pub const SUPPORTED_MODEL_TYPES: &[&str] = &[
+    "bert",
+    "distilbert",
+    "gemma3_text",
+    "gte",
+    "modernbert",
+    "mpnet",
+    "new",
+    "nomic_bert",
+    "qwen3",
+    "roberta",
+    "xlm-roberta",
+];
 
 /// Chooses the family by `model_type` and parses the whole of `config.json`.
 ///
-/// JinaBert calls itself `bert` and is told apart by its position scheme, its class names or its custom code.
-///
-/// `has_tensor` tells whether the checkpoint has a tensor of exactly that name: some repositories write down the shape of
-/// their layers nowhere else.
+/// Two families hide behind another's model type and are told apart first: JinaBert calls itself `bert`, XlmRobertaFlash
+/// `xlm-roberta`. `has_tensor` tells whether the checkpoint has a tensor of exactly that name: JinaBert's repositories write
+/// down the shape of their layers nowhere else. For a check before there is a checkpoint it may always say no: whether the
+/// answer is an error does not depend on it.
 ///
 /// # Errors
 /// [`ConfigError`]: names the key, its value and what is allowed.
-pub fn parse_config(json: &Value, _has_tensor: &dyn Fn(&str) -> bool) -> Result<Architecture, ConfigError> {
+pub fn parse_config(json: &Value, has_tensor: &dyn Fn(&str) -> bool) -> Result<Architecture, ConfigError> {
     let config = Config::new(json)?;
     let Some(model_type) = config.optional_str("model_type")? else {
         return Err(ConfigError::MissingModelType { supported: SUPPORTED_MODEL_TYPES });
     };
     match model_type {
-        "bert" => {
-            refuse_jina_bert(&config)?;
-            bert::parse(&config)
-        }
+        "bert" if jina_bert::recognised(&config) => jina_bert::parse(&config, has_tensor),
+        "bert" => bert::parse(&config),
+        "distilbert" => distilbert::parse(&config),
+        "gemma3_text" => gemma3::parse(&config),
+        "gte" | "new" => gte_new::parse(&config),
+        "modernbert" => modern_bert::parse(&config),
+        "mpnet" => mpnet::parse(&config),
+        "nomic_bert" => nomic_bert::parse(&config),
+        "qwen3" => qwen3::parse(&config),
+        "xlm-roberta" if xlm_roberta_flash::recognised(&config) => xlm_roberta_flash::parse(&config),
+        "roberta" | "xlm-roberta" => roberta::parse(&config),
         other => Err(ConfigError::UnknownModelType { value: other.to_owned(), supported: SUPPORTED_MODEL_TYPES }),
-    }
-}
-
-/// JinaBert v2 (ALiBi, gated feed-forward) under `model_type: "bert"`: read as plain BERT it would load and be wrong.
-fn refuse_jina_bert(config: &Config<'_>) -> Result<(), ConfigError> {
-    let evidence = if config.get("position_embedding_type").and_then(Value::as_str) == Some("alibi") {
-        Some("position_embedding_type is \"alibi\"".to_owned())
-    } else if let Some(class) = config.architectures().find(|class| class.starts_with("JinaBert")) {
-        Some(format!("architectures names {class}"))
-    } else {
-        config
-            .custom_code()
-            .find(|class| class.contains("jina-bert") || class.contains("JinaBert"))
-            .map(|class| format!("auto_map names {class}"))
-    };
-    match evidence {
-        Some(evidence) => {
-            Err(ConfigError::UnsupportedFamily { family: "JinaBert", evidence, supported: SUPPORTED_MODEL_TYPES })
-        }
-        None => Ok(()),
     }
 }

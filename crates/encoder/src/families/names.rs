@@ -92,7 +92,7 @@ pub struct LayerNames {
     pub attention_output: LinearNames,
     /// The attention's norm: behind the residual sum (post), or before the attention (pre, sandwich).
     pub attention_norm: &'static str,
-    /// Sandwich only: norm of the attention's output.
+    /// Norm of the attention's output in a sandwich; the inner one of the two in a post-norm layer that has it twice.
     pub attention_output_norm: Option<&'static str>,
     /// Linear layer of the feed-forward part that is not gated by an activation; in a plain one the first.
     pub up: LinearNames,

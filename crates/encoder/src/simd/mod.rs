@@ -1,29 +1,38 @@
 //! The simd executor: any [`EncoderSpec`](crate::spec::EncoderSpec) on the CPU, with the kernels crate's arithmetic.
 //!
 //! # What happens to a batch
-//! `plan.rs` shares it out (whole sequences to threads, or everything to the team); `layer.rs` is one pass through all
+//! `plan.rs` shares it out (whole sequences to threads, or everything to the team); `pass.rs` is one pass through all
 //! layers for a team of any size, of which a team of one needs no barrier; rows of the last layer that nobody reads are
-//! not computed.
+//! not computed. `layer.rs` is one layer, `attention.rs` its attention, `step.rs` what both are made of; `model.rs` is
+//! what `load.rs` makes of a spec and its weights.
 //!
 //! # Invariants
 //! - Every value of a row comes from one chain of operations that depends on that sequence alone, in an order that
 //!   depends on the model and the instruction set alone. So neither batch-mates nor threads nor the way of sharing out
 //!   change a byte.
+//! - A mask is a range of keys for each query: what no query of a tile sees is not computed, and no S x S matrix exists.
 //! - A head is padded with zero columns to whole panels: `x * 0` added to a chain changes nothing, and a
 //!   head's values are then panels of their own that the attention reads as they come out of the projection.
 //!
 //! # Cost
 //! Linear layers take about 90 % of the time at a sequence length of 100 and run at the kernels' speed; activations of
-//! a group (512 tokens) stay in the second-level cache, weights stream past once for each group.
+//! a group (512 tokens) stay in the second-level cache, weights stream past once for each group. Memory of a pass grows
+//! with its tokens: hidden states, queries, keys and values of one layer, and on each thread the transposed keys of a head
+//! and the scores of a tile.
 
+mod attention;
 pub(crate) mod buffers;
 mod dims;
 mod layer;
 mod load;
+mod model;
+mod pass;
 mod plan;
+mod position;
 pub(crate) mod profile;
 mod sequences;
 mod share;
+mod step;
 pub(crate) mod team;
 
 use std::path::Path;
@@ -31,17 +40,20 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use simile_kernels::{Activation, AlignedVec, Isa, PackedMatrix, Team, ThreadPool};
+use simile_kernels::{AlignedVec, Isa, Team, ThreadPool};
 
+use crate::spec::Positions;
 use crate::weights::EmbeddingTable;
 use crate::{
     Context, EncodeError, Encoder, EncoderInput, Flow, Hidden, InputLimits, LoadError, Rows, Scratch, Weights,
     parse_config,
 };
 use dims::Dims;
-use layer::Pass;
 pub use load::load;
+use model::{LayerWeights, NormWeights};
+use pass::{OwnRotations, Pass, shared_rows};
 use plan::{Plan, groups, plan};
+use position::{DistanceBias, Rotation};
 use sequences::{Sequences, Starts};
 
 /// Parses `config`, opens the weights in `dir` and packs them for `isa`.
@@ -60,34 +72,36 @@ pub struct SimdEncoder {
     isa: Isa,
     dims: Dims,
     limits: InputLimits,
+    embeddings: Embeddings,
+    layers: Vec<LayerWeights>,
+    /// Tables that layers name by their index.
+    rotations: Vec<Rotation>,
+    /// As above.
+    biases: Vec<DistanceBias>,
+    final_norm: Option<NormWeights>,
+}
+
+/// What becomes of a token id.
+struct Embeddings {
     word: EmbeddingTable,
-    /// `[positions][hidden]`
+    /// The word row is multiplied by it.
+    scale: f32,
+    /// Which row of `positions` a token reads.
+    position_rule: Positions,
+    /// `[rows][hidden]`, or empty.
     positions: AlignedVec,
     /// `[types][hidden]`, or empty.
     types: AlignedVec,
-    embeddings_norm: NormWeights,
-    layers: Vec<LayerWeights>,
-    activation: Activation,
+    norm: Option<NormWeights>,
 }
 
-/// Weights of one layer.
-struct LayerWeights {
-    /// Scaled by log2(e) / sqrt(head width), so that scores are exponents of 2.
-    query: PackedMatrix,
-    key: PackedMatrix,
-    value: PackedMatrix,
-    attention_output: PackedMatrix,
-    attention_norm: NormWeights,
-    up: PackedMatrix,
-    down: PackedMatrix,
-    mlp_norm: NormWeights,
-}
-
-/// A layer norm.
-struct NormWeights {
-    gamma: AlignedVec,
-    beta: AlignedVec,
-    epsilon: f32,
+/// What a pass computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wanted {
+    /// Rows of the last layer's hidden states.
+    Hidden,
+    /// The last layer's attention of each first token: a value for each token.
+    FirstTokenAttention,
 }
 
 impl Encoder for SimdEncoder {
@@ -97,8 +111,7 @@ impl Encoder for SimdEncoder {
         let stride = self.dims.hidden_stride;
         let outputs = starts.outputs[batch.sequences()];
         let mut output = ctx.scratch.take(outputs * stride);
-        let ran = if batch.sequences() == 0 { Ok(()) } else { self.run(batch, rows, &starts, &mut output, ctx) };
-        ctx.scratch.trim();
+        let ran = self.run(batch, rows, &starts, Wanted::Hidden, output.as_mut_ptr(), ctx);
         if let Err(error) = ran {
             ctx.scratch.give_back(output);
             return Err(error);
@@ -106,8 +119,12 @@ impl Encoder for SimdEncoder {
         Ok(Hidden::new(self.isa, output, stride, self.dims.hidden, starts.outputs, rows))
     }
 
-    fn first_token_attention(&self, _: &EncoderInput<'_>, _: &mut Context<'_>) -> Result<Vec<f32>, EncodeError> {
-        unimplemented!("the attention kernel keeps no weights yet")
+    fn first_token_attention(&self, batch: &EncoderInput<'_>, ctx: &mut Context<'_>) -> Result<Vec<f32>, EncodeError> {
+        batch.check(&self.limits)?;
+        let starts = Starts::new(batch.lengths, Rows::First);
+        let mut weights = vec![0.0; batch.tokens()];
+        self.run(batch, Rows::First, &starts, Wanted::FirstTokenAttention, weights.as_mut_ptr(), ctx)?;
+        Ok(weights)
     }
 
     fn hidden_size(&self) -> usize {
@@ -123,38 +140,33 @@ impl Encoder for SimdEncoder {
     }
 
     fn flops(&self, length: usize) -> u64 {
-        let Dims { hidden, heads, head_dim, intermediate, .. } = self.dims;
-        let attention = heads * head_dim;
-        let linear = 2 * (4 * hidden * attention + 2 * hidden * intermediate) as u64;
-        let scores = 4 * (length * attention) as u64;
-        self.layers.len() as u64 * length as u64 * (linear + scores)
+        self.layers.iter().map(|layer| layer.flops(length, self.dims.hidden)).sum()
     }
 
     fn memory_bytes(&self) -> usize {
-        let norm = |norm: &NormWeights| norm.gamma.bytes() + norm.beta.bytes();
-        let layers: usize = self
-            .layers
-            .iter()
-            .map(|layer| {
-                let LayerWeights { query, key, value, attention_output, attention_norm, up, down, mlp_norm } = layer;
-                let matrices = [query, key, value, attention_output, up, down];
-                matrices.iter().map(|matrix| matrix.bytes()).sum::<usize>() + norm(attention_norm) + norm(mlp_norm)
-            })
-            .sum();
-        layers + norm(&self.embeddings_norm) + self.positions.bytes() + self.types.bytes()
+        let Embeddings { positions, types, norm, .. } = &self.embeddings;
+        let norms = [norm, &self.final_norm].into_iter().flatten().map(NormWeights::bytes).sum::<usize>();
+        let rotations = self.rotations.iter().map(Rotation::bytes).sum::<usize>();
+        let biases = self.biases.iter().map(DistanceBias::bytes).sum::<usize>();
+        let layers = self.layers.iter().map(LayerWeights::bytes).sum::<usize>();
+        layers + norms + rotations + biases + positions.bytes() + types.bytes()
     }
 }
 
 impl SimdEncoder {
-    /// Computes the batch into `output`, as [`Starts`] lays it out.
+    /// Computes what is wanted of the batch into `output`: rows as [`Starts`] lays them out, or a value for each token.
     fn run(
         &self,
         batch: &EncoderInput<'_>,
         rows: Rows,
         starts: &Starts,
-        output: &mut AlignedVec,
+        wanted: Wanted,
+        output: *mut f32,
         ctx: &mut Context<'_>,
     ) -> Result<(), EncodeError> {
+        if batch.sequences() == 0 {
+            return Ok(());
+        }
         let threads = ctx.pool.threads();
         ctx.scratch.reserve(threads);
         let work = Work {
@@ -162,7 +174,8 @@ impl SimdEncoder {
             batch,
             rows,
             starts,
-            output: output.as_mut_ptr(),
+            wanted,
+            output,
             checkpoint: ctx.checkpoint,
             stopped: AtomicBool::new(false),
             failure: OnceLock::new(),
@@ -177,11 +190,12 @@ impl SimdEncoder {
             Plan::Team => work.run_groups(&groups(batch.lengths, cost, threads), ctx.pool, ctx.scratch),
             Plan::Groups(groups) => work.run_groups(&groups, ctx.pool, ctx.scratch),
         }
+        ctx.scratch.trim();
         match work.failure.into_inner() {
             Some(error) => Err(error),
             None if work.stopped.into_inner() => Err(EncodeError::Stopped),
             // After the rows were read, so that none of them can be of another file.
-            None => self.word.check(),
+            None => self.embeddings.word.check(),
         }
     }
 }
@@ -192,7 +206,8 @@ struct Work<'a> {
     batch: &'a EncoderInput<'a>,
     rows: Rows,
     starts: &'a Starts,
-    /// `[rows of all sequences][hidden_stride]`; ranks write disjoint rows.
+    wanted: Wanted,
+    /// `[rows of all sequences][hidden_stride]`, or `[tokens]`; ranks write disjoint parts.
     output: *mut f32,
     checkpoint: &'a (dyn Fn() -> Flow + Sync),
     stopped: AtomicBool,
@@ -200,7 +215,7 @@ struct Work<'a> {
     failure: OnceLock<EncodeError>,
 }
 
-// SAFETY: the pointer is only an address, and layer.rs decides who writes what through it; everything else is Sync by
+// SAFETY: the pointer is only an address, and pass.rs decides who writes what through it; everything else is Sync by
 // itself.
 unsafe impl Sync for Work<'_> {}
 
@@ -215,7 +230,8 @@ impl Work<'_> {
             while let Some(group) = groups.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let sequences = Sequences::new(self.batch, self.rows, self.starts, group.iter().copied());
                 let view = buffers.view(&self.encoder.dims, &sequences, 0);
-                let pass = Pass { work: self, team: Team::solo(), sequences: &sequences, view };
+                let rotations = OwnRotations::new(&self.encoder.rotations, &sequences);
+                let pass = Pass { work: self, team: Team::solo(), sequences: &sequences, rotations: &rotations, view };
                 // SAFETY: the view has room for the group, and the group's rows of the output are nobody else's.
                 if !unsafe { pass.run(&mut thread) } {
                     break;
@@ -228,13 +244,14 @@ impl Work<'_> {
     /// All threads work on the whole batch together. Returns how long the calling one waited for others.
     fn run_team(&self, pool: &ThreadPool, scratch: &Scratch) -> Duration {
         let sequences = Sequences::new(self.batch, self.rows, self.starts, 0..self.batch.sequences());
-        let shared = layer::shared_rows(&sequences, pool.threads());
+        let rotations = OwnRotations::new(&self.encoder.rotations, &sequences);
+        let shared = shared_rows(&sequences, pool.threads());
         let view = lock(&scratch.batches[0]).view(&self.encoder.dims, &sequences, shared);
         pool.run(&|team| {
             let mut thread = lock(&scratch.threads[team.rank()]);
             thread.clock.start();
             thread.waited = Duration::ZERO;
-            let pass = Pass { work: self, team, sequences: &sequences, view };
+            let pass = Pass { work: self, team, sequences: &sequences, rotations: &rotations, view };
             // SAFETY: the view has room for the batch; every rank runs the same pass.
             unsafe { pass.run(&mut thread) };
         });

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 pub(crate) enum Stage {
     Embed,
     Qkv,
+    Turn,
     Attention,
     Output,
     Up,
@@ -16,13 +17,23 @@ pub(crate) enum Stage {
 }
 
 impl Stage {
-    pub(crate) const ALL: [Stage; 8] =
-        [Stage::Embed, Stage::Qkv, Stage::Attention, Stage::Output, Stage::Up, Stage::Down, Stage::Norm, Stage::Wait];
+    pub(crate) const ALL: [Stage; 9] = [
+        Stage::Embed,
+        Stage::Qkv,
+        Stage::Turn,
+        Stage::Attention,
+        Stage::Output,
+        Stage::Up,
+        Stage::Down,
+        Stage::Norm,
+        Stage::Wait,
+    ];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Stage::Embed => "embed",
             Stage::Qkv => "qkv",
+            Stage::Turn => "norm and rotation of q and k",
             Stage::Attention => "attention",
             Stage::Output => "output projection",
             Stage::Up => "feed-forward up",

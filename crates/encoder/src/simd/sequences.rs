@@ -47,12 +47,12 @@ impl<'a> Sequences<'a> {
         let (mut all, mut last, mut places) = (Vec::new(), Vec::new(), Vec::new());
         let (mut start, mut first_query) = (0, 0);
         for i in indices {
-            let keys = batch.lengths[i];
-            let queries = rows.count(keys);
-            all.push(Span { start, keys, first_query: start, queries: keys });
-            last.push(Span { start, keys, first_query, queries });
+            let (length, keys) = (batch.lengths[i], batch.attended(i));
+            let queries = rows.count(length);
+            all.push(Span { start, keys, first_query: start, queries: length, first_position: 0 });
+            last.push(Span { start, keys, first_query, queries, first_position: rows.first(length) });
             places.push((starts.tokens[i], starts.outputs[i]));
-            start += keys;
+            start += length;
             first_query += queries;
         }
         Sequences { batch, rows, all, last, places }
@@ -60,7 +60,7 @@ impl<'a> Sequences<'a> {
 
     /// Rows of every layer but the last.
     pub(super) fn tokens(&self) -> usize {
-        self.all.last().map_or(0, |span| span.start + span.keys)
+        self.all.last().map_or(0, |span| span.start + span.queries)
     }
 
     /// Rows of the last layer.
@@ -76,14 +76,29 @@ impl<'a> Sequences<'a> {
     /// Row of the token that the last layer goes on with, for sequence `i`.
     pub(super) fn picked_row(&self, i: usize) -> usize {
         let span = &self.all[i];
-        span.start + self.rows.first(span.keys)
+        span.start + self.rows.first(span.queries)
     }
 
-    /// Token id, token type and position of the token at `offset` in sequence `i`.
-    pub(super) fn token(&self, i: usize, offset: usize) -> (usize, usize, usize) {
-        let at = self.places[i].0 + offset;
+    /// Token id and token type of the token at `offset` in sequence `i`.
+    pub(super) fn token(&self, i: usize, offset: usize) -> (usize, usize) {
+        let at = self.first_token(i) + offset;
         let token_type = self.batch.token_type_ids.get(at).copied().unwrap_or(0);
-        (self.batch.input_ids[at] as usize, token_type as usize, offset)
+        (self.batch.input_ids[at] as usize, token_type as usize)
+    }
+
+    /// Token ids of sequence `i`.
+    pub(super) fn ids(&self, i: usize) -> &[u32] {
+        &self.batch.input_ids[self.first_token(i)..][..self.length(i)]
+    }
+
+    /// Tokens of sequence `i`, attended to or not.
+    pub(super) fn length(&self, i: usize) -> usize {
+        self.all[i].queries
+    }
+
+    /// Where in the batch sequence `i` begins.
+    pub(super) fn first_token(&self, i: usize) -> usize {
+        self.places[i].0
     }
 
     /// First row of the output of sequence `i`.
@@ -111,7 +126,7 @@ mod tests {
 
     fn batch(lengths: &[usize]) -> EncoderInput<'_> {
         const IDS: [u32; 16] = [10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25];
-        EncoderInput { input_ids: &IDS[..lengths.iter().sum()], token_type_ids: &[], lengths }
+        EncoderInput { input_ids: &IDS[..lengths.iter().sum()], token_type_ids: &[], lengths, attended: &[] }
     }
 
     #[test]
@@ -120,8 +135,9 @@ mod tests {
         let starts = Starts::new(batch.lengths, Rows::All);
         let group = Sequences::new(&batch, Rows::All, &starts, [2, 0].into_iter());
         assert_eq!((group.tokens(), group.outputs()), (7, 7));
-        assert_eq!(group.token(0, 1), (15, 0, 1));
-        assert_eq!(group.token(1, 2), (12, 0, 2));
+        assert_eq!(group.token(0, 1), (15, 0));
+        assert_eq!(group.token(1, 2), (12, 0));
+        assert_eq!(group.ids(1), [10, 11, 12]);
         assert_eq!((group.output_row(0), group.output_row(1)), (4, 0));
     }
 
@@ -134,7 +150,8 @@ mod tests {
             assert!(all.narrows());
             assert_eq!([0, 1, 2].map(|i| all.picked_row(i)), expected, "{rows:?}");
             assert_eq!((all.tokens(), all.outputs()), (8, 3));
-            assert_eq!(all.last[2], Span { start: 4, keys: 4, first_query: 2, queries: 1 });
+            let first_position = rows.first(4);
+            assert_eq!(all.last[2], Span { start: 4, keys: 4, first_query: 2, queries: 1, first_position });
         }
     }
 

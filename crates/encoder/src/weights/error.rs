@@ -18,7 +18,7 @@ pub enum WeightsError {
     },
     /// Weights in formats that are not read.
     #[error(
-        "{} has no safetensors weights, only {}, which is not read (a pickle can run code when it is opened). \
+        "{} has no weights in a format that is read, only {}; read are safetensors, and PyTorch's zip files. \
          Use a revision of the repository that has model.safetensors (often `refs/pr/N`), or save the model again \
          with transformers' `save_pretrained(folder, safe_serialization=True)`",
         folder.display(),
@@ -64,6 +64,45 @@ pub enum WeightsError {
         /// What it looks like.
         found: &'static str,
     },
+    /// A file of another kind under the name of a PyTorch checkpoint.
+    #[error("{} is not a PyTorch checkpoint but {found}: download it again", path.display())]
+    NotTorch {
+        /// The file.
+        path: PathBuf,
+        /// What it looks like.
+        found: &'static str,
+    },
+    /// A PyTorch checkpoint from before the zip format.
+    #[error(
+        "{} is a PyTorch checkpoint in the format before version 1.6, which is not read. Save the model again with \
+         transformers' `save_pretrained(folder)`, which writes model.safetensors",
+        path.display()
+    )]
+    LegacyTorch {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A pickle that names code which a state dict has no use for. Nothing of it was run.
+    #[error(
+        "{} names {global}, which is not part of a state dict; nothing of it was run. Allowed are \
+         collections.OrderedDict, torch._utils._rebuild_tensor_v2, torch._utils._rebuild_parameter and torch's storages \
+         of real numbers. Use weights as model.safetensors",
+        path.display()
+    )]
+    PickleGlobal {
+        /// The file.
+        path: PathBuf,
+        /// Module and name.
+        global: String,
+    },
+    /// A PyTorch file that holds something else than a state dict, or in a form that is not read.
+    #[error("{} cannot be read as a state dict: {reason}. Use weights as model.safetensors", path.display())]
+    NotAStateDict {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
     /// Fewer bytes than the header promises.
     #[error("{} is cut off: {actual} bytes of {expected}; download it again", path.display())]
     Truncated {
@@ -82,7 +121,7 @@ pub enum WeightsError {
         /// What is wrong.
         reason: String,
     },
-    /// `model.safetensors.index.json` is malformed.
+    /// An index of shards is malformed.
     #[error("{}: {reason}", path.display())]
     Index {
         /// The index.
@@ -139,7 +178,7 @@ pub enum WeightsError {
         expected: Vec<usize>,
     },
     /// A tensor of a type that is not read.
-    #[error("{}: tensor {tensor} is {actual}; supported: F32, F16, BF16", path.display())]
+    #[error("{}: tensor {tensor} is {actual}; supported: {supported}", path.display())]
     Dtype {
         /// The file.
         path: PathBuf,
@@ -147,6 +186,22 @@ pub enum WeightsError {
         tensor: String,
         /// Its type as safetensors spells it.
         actual: String,
+        /// The types that are read in its place.
+        supported: &'static str,
+    },
+    /// A row number that no row has.
+    #[error("{}: tensor {tensor} has {value} at element {index}, but there are {rows} rows", path.display())]
+    RowOutOfRange {
+        /// The file.
+        path: PathBuf,
+        /// The tensor of row numbers.
+        tensor: String,
+        /// The first element that is out of range.
+        index: usize,
+        /// Its value.
+        value: i64,
+        /// Rows of the table that it points into.
+        rows: usize,
     },
     /// NaN or an infinity in the weights.
     #[error(

@@ -1,13 +1,16 @@
-//! One safetensors file: recognised and checked by its header, its tensors read when they are asked for.
+//! One file of weights, safetensors or PyTorch's by its name: recognised and checked by its header, its tensors read when
+//! they are asked for.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use safetensors::Dtype;
 use safetensors::tensor::Metadata;
 
 use super::header::Outline;
 use super::source::SourceFile;
-use super::{Tensor, WeightsError};
+use super::{Tensor, WeightsError, torch};
 
 /// Bytes of the length field that a file starts with.
 const LENGTH_BYTES: u64 = 8;
@@ -16,34 +19,63 @@ const MAX_HEADER: u64 = 100_000_000;
 /// Bytes that files of other kinds are recognised by: more than a Git LFS pointer has.
 const HEAD_BYTES: u64 = 512;
 
-/// An open safetensors file whose header is known to fit it.
+/// An open file whose header is known to fit it.
 pub(super) struct TensorFile {
     source: Arc<SourceFile>,
-    metadata: Metadata,
-    /// Where the tensors' bytes begin.
-    data: u64,
+    places: HashMap<String, Place>,
+}
+
+/// Where a tensor is in the file, and what.
+pub(super) struct Place {
+    /// Position of its first element.
+    pub start: u64,
+    /// Element type.
+    pub dtype: Dtype,
+    /// Shape.
+    pub shape: Vec<usize>,
+}
+
+/// The formats that are read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Format {
+    Safetensors,
+    Torch,
+}
+
+impl Format {
+    /// By the file's name: a file of one format under a name of the other is refused, so that a file that is named
+    /// `.safetensors` is never unpickled.
+    fn of(path: &Path) -> Format {
+        match path.extension().and_then(|extension| extension.to_str()) {
+            Some("bin" | "pt" | "pth") => Format::Torch,
+            _ => Format::Safetensors,
+        }
+    }
 }
 
 impl TensorFile {
     pub(super) fn open(path: PathBuf) -> Result<TensorFile, WeightsError> {
+        let format = Format::of(&path);
         let source = SourceFile::open(path)?;
-        recognise(&source)?;
-        let (data, metadata) = read_header(&source)?;
-        Ok(TensorFile { source: Arc::new(source), metadata, data })
+        recognise(&source, format)?;
+        let places = match format {
+            Format::Safetensors => read_header(&source)?,
+            Format::Torch => torch::places(&source)?,
+        };
+        Ok(TensorFile { source: Arc::new(source), places })
     }
 
     pub(super) fn path(&self) -> &Path {
         self.source.path()
     }
 
-    pub(super) fn names(&self) -> impl Iterator<Item = String> {
-        self.metadata.offset_keys().into_iter()
+    pub(super) fn names(&self) -> impl Iterator<Item = &String> {
+        self.places.keys()
     }
 
     pub(super) fn tensor(&self, name: &str) -> Option<Tensor<'_>> {
-        let info = self.metadata.info(name)?;
-        let start = self.data + info.data_offsets.0 as u64;
-        Some(Tensor::new(name.to_owned(), &self.source, start, info.dtype, info.shape.clone()))
+        let Place { start, dtype, shape } = self.places.get(name)?;
+        Some(Tensor::new(name.to_owned(), &self.source, *start, *dtype, shape.clone()))
     }
 
     /// See [`SourceFile::check`].
@@ -58,8 +90,8 @@ fn read(source: &SourceFile, position: u64, length: u64) -> Result<Vec<u8>, Weig
     Ok(bytes)
 }
 
-/// Where the data begins, and what the header says about it.
-fn read_header(source: &SourceFile) -> Result<(u64, Metadata), WeightsError> {
+/// What the header of a safetensors file says.
+fn read_header(source: &SourceFile) -> Result<HashMap<String, Place>, WeightsError> {
     let path = || source.path().to_path_buf();
     let damaged = |reason: String| WeightsError::Damaged { path: path(), reason };
     let truncated = |expected: u64| WeightsError::Truncated { path: path(), actual: source.bytes(), expected };
@@ -96,11 +128,17 @@ fn read_header(source: &SourceFile) -> Result<(u64, Metadata), WeightsError> {
     if expected < source.bytes() {
         return Err(damaged(format!("{} bytes follow the last tensor", source.bytes() - expected)));
     }
-    Ok((data, metadata))
+    let place = |name: String| {
+        let info = metadata.info(&name)?;
+        let start = data + info.data_offsets.0 as u64;
+        let place = Place { start, dtype: info.dtype, shape: info.shape.clone() };
+        Some((name, place))
+    };
+    Ok(metadata.offset_keys().into_iter().filter_map(place).collect())
 }
 
-/// Tells files apart that come under a safetensors name and are none.
-fn recognise(source: &SourceFile) -> Result<(), WeightsError> {
+/// Tells files apart that come under the name of a format and are of another.
+fn recognise(source: &SourceFile, format: Format) -> Result<(), WeightsError> {
     let path = || source.path().to_path_buf();
     let head = read(source, 0, source.bytes().min(HEAD_BYTES))?;
     if head.starts_with(b"version https://git-lfs.github.com/spec/") {
@@ -110,8 +148,11 @@ fn recognise(source: &SourceFile) -> Result<(), WeightsError> {
     }
     // A file that starts as safetensors do: a length, then the `{` of the header. A length's low bytes can look like
     // anything.
-    let plausible = head.get(LENGTH_BYTES as usize) == Some(&b'{');
+    let plausible = format == Format::Safetensors && head.get(LENGTH_BYTES as usize) == Some(&b'{');
     let found = match head.trim_ascii_start() {
+        [b'P', b'K', 3, 4, ..] if format == Format::Torch => return Ok(()),
+        // Before version 1.6, of 2020; a bare pickle begins in the same way.
+        [0x80, 2..=5, ..] if format == Format::Torch => return Err(WeightsError::LegacyTorch { path: path() }),
         [] if head.is_empty() => "an empty file",
         [b'<', ..] => "an HTML or XML page",
         [b'P', b'K', 3, 4, ..] => "a zip archive (a PyTorch checkpoint?)",
@@ -119,7 +160,11 @@ fn recognise(source: &SourceFile) -> Result<(), WeightsError> {
         [b'G', b'G', b'U', b'F', ..] => "a GGUF file",
         [0x1f, 0x8b, ..] if !plausible => "a gzip archive",
         [b'{', ..] if !plausible => "JSON text",
+        _ if format == Format::Torch => "of a kind that is not known",
         _ => return Ok(()),
     };
-    Err(WeightsError::NotSafetensors { path: path(), found })
+    Err(match format {
+        Format::Safetensors => WeightsError::NotSafetensors { path: path(), found },
+        Format::Torch => WeightsError::NotTorch { path: path(), found },
+    })
 }

@@ -1,10 +1,12 @@
-//! Weights of a checkpoint: `model.safetensors`, or the shards that `model.safetensors.index.json` lists.
+//! Weights of a checkpoint: `model.safetensors`, or the shards that `model.safetensors.index.json` lists; where neither is,
+//! PyTorch's `pytorch_model.bin` or the shards of `pytorch_model.bin.index.json`.
 //!
 //! # Contract
 //! - Files are read at positions, not mapped: opening one reads its header, and a tensor costs nothing until it is asked
 //!   for. Then its stored bytes pass through a small buffer while they are widened.
 //! - Stored types F32, F16 and BF16 are widened to f32, exactly. Anything else is an error when it is asked for, not
 //!   before: files hold tensors that no encoder reads (`position_ids` is I64).
+//! - A pickle is read without running anything of it: it may contain a state dict and nothing else.
 //! - What is wrong with a file is said in its own words: a Git LFS pointer, an HTML page, a cut-off download, a pickle.
 //! - A file that is overwritten or cut in place while it is open is noticed: [`Weights::check`] while a model is loaded,
 //!   [`EmbeddingTable::check`] after each batch. Deleting it, or replacing it by a rename, changes nothing.
@@ -12,10 +14,12 @@
 mod error;
 mod file;
 mod header;
+mod pickle;
 mod resolve;
 mod source;
 mod table;
 mod tensor;
+mod torch;
 mod widen;
 
 use std::collections::BTreeSet;
@@ -30,23 +34,18 @@ pub use resolve::{LinearTensors, NormTensors, Resolver};
 pub use table::{EmbeddingTable, RowBuffer};
 pub use tensor::{Tensor, TensorReader};
 
-const SINGLE: &str = "model.safetensors";
-const INDEX: &str = "model.safetensors.index.json";
+/// What a checkpoint's weights are called, best first: a single file, and the index of shards. As in transformers, safetensors
+/// win over pickles, and a single file over shards.
+pub const FORMATS: [[&str; 2]; 2] =
+    [["model.safetensors", "model.safetensors.index.json"], ["pytorch_model.bin", "pytorch_model.bin.index.json"]];
 /// For the error message.
-const NAMES_LOOKED_FOR: &str = "model.safetensors or model.safetensors.index.json with its shards";
+const NAMES_LOOKED_FOR: &str =
+    "model.safetensors or pytorch_model.bin, or one of them with .index.json and the shards that it names";
 
 /// How weights in formats that are not read are called, files and folders. A model with nothing but these is refused as
 /// [`WeightsError::OnlyOtherFormats`].
-pub const OTHER_FORMATS: &[&str] = &[
-    "pytorch_model.bin",
-    "pytorch_model.bin.index.json",
-    "tf_model.h5",
-    "flax_model.msgpack",
-    "model.ckpt.index",
-    "model.onnx",
-    "onnx",
-    "openvino",
-];
+pub const OTHER_FORMATS: &[&str] =
+    &["tf_model.h5", "flax_model.msgpack", "model.ckpt.index", "model.onnx", "onnx", "openvino"];
 
 /// A checkpoint's tensors by name.
 pub struct Weights {
@@ -57,7 +56,7 @@ pub struct Weights {
 }
 
 impl Weights {
-    /// Opens the weights of the model folder `dir`. As in transformers, a single file wins over shards.
+    /// Opens the weights of the model folder `dir`, in the order of [`FORMATS`].
     ///
     /// # Errors
     /// [`WeightsError`]: no weights, only other formats, or a file that is not sound.
@@ -72,17 +71,18 @@ impl Weights {
     /// # Errors
     /// [`WeightsError`]: no weights, only other formats, or an index that is not sound.
     pub fn file_names(dir: &Path) -> Result<Vec<String>, WeightsError> {
-        let index = dir.join(INDEX);
-        if dir.join(SINGLE).exists() {
-            Ok(vec![SINGLE.to_owned()])
-        } else if index.exists() {
-            shards(&index)
-        } else {
-            Err(Self::absent(dir))
+        for [single, index] in FORMATS {
+            let index = dir.join(index);
+            if dir.join(single).exists() {
+                return Ok(vec![single.to_owned()]);
+            } else if index.exists() {
+                return shards(&index);
+            }
         }
+        Err(Self::absent(dir))
     }
 
-    /// Why a folder without safetensors has nothing to open: [`WeightsError::OnlyOtherFormats`] with what is there
+    /// Why a folder without weights that are read has nothing to open: [`WeightsError::OnlyOtherFormats`] with what is there
     /// instead, [`WeightsError::Missing`] when nothing is, [`WeightsError::Io`] when it cannot be read.
     pub fn absent(dir: &Path) -> WeightsError {
         if let Err(source) = std::fs::read_dir(dir) {
@@ -97,7 +97,8 @@ impl Weights {
         }
     }
 
-    /// Opens one safetensors file by path, for modules that bring weights of their own (`2_Dense/model.safetensors`).
+    /// Opens one file by path, for modules that bring weights of their own (`2_Dense/model.safetensors`,
+    /// `colbert_linear.pt`).
     ///
     /// # Errors
     /// [`WeightsError`]: the file is absent or not sound.

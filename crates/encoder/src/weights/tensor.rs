@@ -54,6 +54,15 @@ impl<'a> Tensor<'a> {
         })
     }
 
+    /// The tensor itself, when it has one dimension.
+    ///
+    /// # Errors
+    /// [`WeightsError::Shape`].
+    pub fn flat(self) -> Result<Self, WeightsError> {
+        let elements = self.elements();
+        self.shaped(&[elements])
+    }
+
     /// Rows `first..first + count` of it, along the outermost dimension.
     ///
     /// # Errors
@@ -100,6 +109,64 @@ impl<'a> Tensor<'a> {
         Ok(values)
     }
 
+    /// All elements, those of a quantised table (I8) too.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn to_vec_or_int8(&self) -> Result<Vec<f32>, WeightsError> {
+        match self.dtype {
+            Dtype::F32 | Dtype::F16 | Dtype::BF16 => self.to_vec(),
+            Dtype::I8 => {
+                let mut values = Vec::with_capacity(self.elements());
+                self.bytes(|bytes| values.extend(bytes.iter().map(|byte| f32::from(byte.cast_signed()))))?;
+                Ok(values)
+            }
+            _ => Err(self.dtype_error("F32, F16, BF16, I8")),
+        }
+    }
+
+    /// All elements of an I64 or I32 tensor, each the number of one of `rows` rows.
+    ///
+    /// # Errors
+    /// [`WeightsError::Dtype`], [`WeightsError::RowOutOfRange`], [`WeightsError::Changed`], [`WeightsError::Io`].
+    pub fn row_numbers(&self, rows: usize) -> Result<Vec<u32>, WeightsError> {
+        let mut values: Vec<i64> = Vec::with_capacity(self.elements());
+        match self.dtype {
+            Dtype::I64 => self.bytes(|bytes| {
+                values.extend(bytes.as_chunks::<8>().0.iter().map(|bytes| i64::from_le_bytes(*bytes)));
+            })?,
+            Dtype::I32 => self.bytes(|bytes| {
+                values.extend(bytes.as_chunks::<4>().0.iter().map(|bytes| i64::from(i32::from_le_bytes(*bytes))));
+            })?,
+            _ => return Err(self.dtype_error("I64, I32")),
+        }
+        let number = |(index, value): (usize, i64)| match u32::try_from(value) {
+            Ok(number) if (number as usize) < rows => Ok(number),
+            _ => {
+                let path = self.source.path().to_path_buf();
+                Err(WeightsError::RowOutOfRange { path, tensor: self.name.clone(), index, value, rows })
+            }
+        };
+        values.into_iter().enumerate().map(number).collect()
+    }
+
+    /// Hands the stored bytes over in pieces that hold whole elements.
+    fn bytes(&self, mut take: impl FnMut(&[u8])) -> Result<(), WeightsError> {
+        let total = self.elements() * self.dtype.bitsize() / 8;
+        let mut buffer = vec![0; total.min(BUFFER_BYTES)];
+        for start in (0..total).step_by(BUFFER_BYTES) {
+            let piece = &mut buffer[..(total - start).min(BUFFER_BYTES)];
+            self.source.read(self.start + start as u64, piece)?;
+            take(piece);
+        }
+        Ok(())
+    }
+
+    fn dtype_error(&self, supported: &'static str) -> WeightsError {
+        let actual = format!("{:?}", self.dtype);
+        WeightsError::Dtype { path: self.source.path().to_path_buf(), tensor: self.name.clone(), actual, supported }
+    }
+
     /// A table whose rows are read from the file when they are needed. Reads and checks every element once.
     ///
     /// # Errors
@@ -130,11 +197,7 @@ impl<'a> Tensor<'a> {
             Dtype::F32 => Ok(Stored::F32),
             Dtype::F16 => Ok(Stored::F16),
             Dtype::BF16 => Ok(Stored::Bf16),
-            other => Err(WeightsError::Dtype {
-                path: self.source.path().to_path_buf(),
-                tensor: self.name.clone(),
-                actual: format!("{other:?}"),
-            }),
+            _ => Err(self.dtype_error("F32, F16, BF16")),
         }
     }
 

@@ -57,22 +57,19 @@ fn nothing_to_open() {
     let dir = tempfile::tempdir().unwrap();
     let error = open_error(dir.path());
     assert!(matches!(error, WeightsError::Missing { .. }), "{error:?}");
-    says(&error, &["model.safetensors", "model.safetensors.index.json"]);
+    says(&error, &["model.safetensors", "pytorch_model.bin", ".index.json"]);
     let error = open_error(&dir.path().join("absent"));
     assert!(matches!(error, WeightsError::Io { .. }), "{error:?}");
     says(&error, &["absent"]);
 }
 
 #[test]
-fn only_a_pickle() {
+fn only_formats_that_are_not_read() {
     let dir = tempfile::tempdir().unwrap();
-    std::fs::write(dir.path().join("pytorch_model.bin"), b"PK\x03\x04").unwrap();
+    std::fs::write(dir.path().join("tf_model.h5"), b"\x89HDF").unwrap();
     let error = open_error(dir.path());
-    assert!(
-        matches!(&error, WeightsError::OnlyOtherFormats { found, .. } if found == &["pytorch_model.bin"]),
-        "{error:?}"
-    );
-    says(&error, &["pytorch_model.bin", "safe_serialization", "refs/pr"]);
+    assert!(matches!(&error, WeightsError::OnlyOtherFormats { found, .. } if found == &["tf_model.h5"]), "{error:?}");
+    says(&error, &["tf_model.h5", "safe_serialization", "refs/pr"]);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! What a user of the crate would notice: a checkpoint folder goes in, hidden states come out.
 
+mod architectures;
 mod changed;
 mod config;
 mod determinism;
@@ -11,3 +12,5 @@ mod numbers;
 mod pooling;
 mod reference;
 mod run;
+mod torch;
+mod variants;

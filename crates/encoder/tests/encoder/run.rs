@@ -17,15 +17,18 @@ pub struct Batch {
     pub ids: Vec<u32>,
     pub types: Vec<u32>,
     pub lengths: Vec<usize>,
+    pub attended: Vec<usize>,
 }
 
 impl Batch {
     pub fn of(sequences: &[Vec<u32>]) -> Batch {
-        Batch { ids: sequences.concat(), types: Vec::new(), lengths: sequences.iter().map(Vec::len).collect() }
+        let lengths = sequences.iter().map(Vec::len).collect();
+        Batch { ids: sequences.concat(), lengths, ..Batch::default() }
     }
 
     pub fn input(&self) -> EncoderInput<'_> {
-        EncoderInput { input_ids: &self.ids, token_type_ids: &self.types, lengths: &self.lengths }
+        let Batch { ids, types, lengths, attended } = self;
+        EncoderInput { input_ids: ids, token_type_ids: types, lengths, attended }
     }
 }
 

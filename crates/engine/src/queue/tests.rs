@@ -19,7 +19,7 @@ fn queue() -> Queue {
 }
 
 fn job(model: &Arc<dyn Model>, priority: Priority, batch_size: usize) -> Arc<Job> {
-    job_of(Kind::Embed { dimensions: 8 }, model, priority, batch_size)
+    job_of(Kind::Embed { width: Some(8) }, model, priority, batch_size)
 }
 
 fn job_of(kind: Kind, model: &Arc<dyn Model>, priority: Priority, batch_size: usize) -> Arc<Job> {
@@ -29,9 +29,10 @@ fn job_of(kind: Kind, model: &Arc<dyn Model>, priority: Priority, batch_size: us
 fn order(priority: Priority) -> Order {
     Order {
         texts: vec![String::new(); TEXTS],
+        queries: vec![],
         role: Role::Generic,
         instruction: None,
-        kind: Kind::Embed { dimensions: 8 },
+        kind: Kind::Embed { width: Some(8) },
         batch_size: usize::MAX,
         priority,
         max_wait: None,
@@ -44,7 +45,7 @@ fn new_job(order: Order, model: &Arc<dyn Model>) -> Arc<Job> {
 
 /// Pieces of one text each, with that work.
 fn pieces(work: &[u64]) -> Vec<Piece> {
-    let row = |index| TokenRow { index, ids: vec![] };
+    let row = |index| TokenRow { index, tokens: Tokens::default() };
     work.iter().enumerate().map(|(index, &work)| Piece { rows: vec![row(index)], work }).collect()
 }
 
@@ -296,7 +297,7 @@ fn interactive_work_without_bulk_work_is_not_held_against_it() {
 fn a_window_is_booked_with_all_that_it_holds() {
     let model: Arc<dyn Model> = Arc::new(Named::default());
     let chunk = Kind::Chunk(Default::default());
-    let (embed, long) = (Kind::Embed { dimensions: 8 }, 3 * WINDOW_BYTES);
+    let (embed, long) = (Kind::Embed { width: Some(8) }, 3 * WINDOW_BYTES);
     // (what is asked, lengths of the texts, bytes that are read)
     let cases = [
         ("a short text", embed, vec![100], 100),
@@ -307,9 +308,10 @@ fn a_window_is_booked_with_all_that_it_holds() {
     for (what, kind, lengths, read) in cases {
         let mut queue = queue();
         let texts: Vec<String> = lengths.into_iter().map(|length| "x".repeat(length)).collect();
-        let handed = tokenise::window(&texts, 0).len() as u64;
+        let order = Order { texts, kind, ..order(Priority::Interactive) };
+        let handed = tokenise::window(&order, 0).len() as u64;
         let passes = if kind == chunk { 2 } else { 1 };
-        queue.push(new_job(Order { texts, kind, ..order(Priority::Interactive) }, &model)).unwrap();
+        queue.push(new_job(order, &model)).unwrap();
         queue.push(job(&model, Priority::Bulk, 1)).unwrap();
         assert!(matches!(queue.next(|_| BUDGET), Some(Step::Tokenise(_))), "{what}");
         let booked = (read as u64 + passes * handed * TEXT_BYTES) * BYTE_WORK;

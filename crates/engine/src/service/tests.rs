@@ -95,45 +95,53 @@ fn the_file_of_saved_vectors() {
     assert!(file(&"x".repeat(500), 64).len() < 200);
 }
 
+fn tokens(ids: &[u32]) -> Tokens {
+    Tokens { ids: ids.to_vec(), ..Tokens::default() }
+}
+
 #[test]
 fn only_rows_that_are_not_found_are_computed() {
     let cache = Arc::new(SavedCache::new(Identity { space: String::new(), dimensions: 2 }));
     let computed = std::cell::RefCell::new(Vec::new());
     // The vector of a text: its first id and its length. An id of 13 gives a vector that is not finite.
-    let run = |batch: &[&[u32]]| {
+    let run = |batch: &[&Tokens]| {
         let mut values = vec![0.0; 2 * batch.len()];
         let mut out: Vec<&mut [f32]> = values.chunks_exact_mut(2).collect();
         let results = through(std::slice::from_ref(&cache), batch, &mut out, |batch, out| {
-            computed.borrow_mut().extend(batch.iter().map(|ids| ids.to_vec()));
-            let one = |(ids, out): (&&[u32], &mut &mut [f32])| {
-                out.copy_from_slice(&[ids[0] as f32, ids.len() as f32]);
-                if ids[0] == 13 { Err(NonFinite { component: 1 }) } else { Ok(()) }
+            computed.borrow_mut().extend(batch.iter().map(|tokens| (*tokens).clone()));
+            let one = |(tokens, out): (&&Tokens, &mut &mut [f32])| {
+                out.copy_from_slice(&[tokens.ids[0] as f32, tokens.ids.len() as f32]);
+                if tokens.ids[0] == 13 { Err(NonFinite { component: 1 }) } else { Ok(()) }
             };
             Ok(batch.iter().zip(out).map(one).collect())
         });
         (results.unwrap(), values)
     };
-    let (first, second, third): (&[u32], &[u32], &[u32]) = (&[1], &[2, 2], &[3, 3, 3]);
-    assert_eq!(run(&[first, third]), (vec![Ok(()); 2], vec![1.0, 1.0, 3.0, 3.0]));
+    let [first, second, third, bad] = [tokens(&[1]), tokens(&[2, 2]), tokens(&[3, 3, 3]), tokens(&[13])];
+    assert_eq!(run(&[&first, &third]), (vec![Ok(()); 2], vec![1.0, 1.0, 3.0, 3.0]));
     computed.borrow_mut().clear();
-    let (results, values) = run(&[third, second, &[13], first, second]);
+    let (results, values) = run(&[&third, &second, &bad, &first, &second]);
     assert_eq!(results, [Ok(()), Ok(()), Err(NonFinite { component: 1 }), Ok(()), Ok(())]);
     assert_eq!(values[..4], [3.0, 3.0, 2.0, 2.0]);
     assert_eq!(values[6..], [1.0, 1.0, 2.0, 2.0]);
-    assert_eq!(*computed.borrow(), [second.to_vec(), vec![13], second.to_vec()]);
+    assert_eq!(*computed.borrow(), [second.clone(), bad.clone(), second.clone()]);
     computed.borrow_mut().clear();
-    run(&[&[13], first, second, third]);
-    assert_eq!(*computed.borrow(), [vec![13]], "what is not finite is not kept");
+    run(&[&bad, &first, &second, &third]);
+    assert_eq!(*computed.borrow(), [bad], "what is not finite is not kept");
+    computed.borrow_mut().clear();
+    let other_prompt = Tokens { prompt: 1, ..second };
+    run(&[&other_prompt]);
+    assert_eq!(*computed.borrow(), [other_prompt], "the same ids with other tokens left out of the pooling");
 }
 
 #[test]
 fn an_error_is_about_the_row_of_the_batch() {
     let cache = Arc::new(SavedCache::new(Identity { space: String::new(), dimensions: 1 }));
-    cache.insert(&[1], &[1.0]);
+    let [first, second, third] = [tokens(&[1]), tokens(&[2]), tokens(&[3])];
+    cache.insert(&key(&first), &[1.0]);
     let mut values = [0.0; 3];
     let mut out: Vec<&mut [f32]> = values.chunks_exact_mut(1).collect();
-    let batch: [&[u32]; 3] = [&[1], &[2], &[3]];
-    let error = through(&[cache.clone()], &batch, &mut out, |batch, _| {
+    let error = through(std::slice::from_ref(&cache), &[&first, &second, &third], &mut out, |batch, _| {
         assert_eq!(batch.len(), 2);
         Err(EncodeError::EmptySequence { sequence: 1 })
     });

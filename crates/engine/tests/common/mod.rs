@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use simile_encoder::{Context, EncodeError, Flow};
 use simile_engine::{CancelToken, EmbedJob, EmbedOutput, Engine, Failure, Model, Priority, Role, Statistics};
-use simile_pipeline::{Chunk, ChunkRequest, Matryoshka, NonFinite, PipelineError, Tokens};
+use simile_pipeline::{Chunk, ChunkRequest, Input, Matryoshka, NonFinite, Outputs, PipelineError, Tokens};
 
 /// Native dimensions of [`FakeModel`].
 pub const DIMENSIONS: usize = 4;
@@ -76,10 +76,10 @@ pub fn vector(text: &str, dimensions: usize) -> Vec<f32> {
 }
 
 impl Model for FakeModel {
-    fn check_dimensions(&self, dimensions: Option<usize>) -> Result<usize, PipelineError> {
+    fn check_dimensions(&self, dimensions: Option<usize>) -> Result<Option<usize>, PipelineError> {
         match dimensions {
-            None => Ok(DIMENSIONS),
-            Some(actual) if (1..=DIMENSIONS).contains(&actual) => Ok(actual),
+            None => Ok(Some(DIMENSIONS)),
+            Some(actual) if (1..=DIMENSIONS).contains(&actual) => Ok(Some(actual)),
             Some(actual) => {
                 Err(PipelineError::InvalidDimensions { actual, native: DIMENSIONS, allowed: Matryoshka::Any })
             }
@@ -93,18 +93,17 @@ impl Model for FakeModel {
         }
     }
 
-    fn contract(&self, dimensions: usize) -> String {
-        format!("fake-{dimensions}")
+    fn takes_pairs(&self) -> bool {
+        false
+    }
+
+    fn contract(&self, width: Option<usize>) -> String {
+        format!("fake-{}", width.unwrap_or_default())
     }
 
     /// A text that begins with `slow` asks once for each of its characters whether to go on.
-    fn tokenize(
-        &self,
-        _: Role,
-        _: Option<&str>,
-        text: &str,
-        go_on: &dyn Fn() -> bool,
-    ) -> Result<Option<Tokens>, PipelineError> {
+    fn tokenize(&self, input: &Input<'_>, go_on: &dyn Fn() -> bool) -> Result<Option<Tokens>, PipelineError> {
+        let text = input.text;
         assert!(!text.starts_with("panic-tokenizer"), "told to");
         if text.starts_with("long") {
             return Err(PipelineError::TextTooLong { limit: 8, actual: text.len() });
@@ -113,17 +112,12 @@ impl Model for FakeModel {
             return Ok(None);
         }
         let ids: Vec<u32> = text.chars().map(u32::from).collect();
-        Ok(Some(Tokens { total: ids.len() + 1, ids }))
+        Ok(Some(Tokens { total: ids.len() + 1, ids, ..Tokens::default() }))
     }
 
-    fn count_tokens(
-        &self,
-        _: Role,
-        _: Option<&str>,
-        text: &str,
-        _: &dyn Fn() -> bool,
-    ) -> Result<Option<(usize, usize)>, PipelineError> {
-        Ok(Some((text.chars().count() + 1, text.chars().count())))
+    fn count_tokens(&self, input: &Input<'_>, _: &dyn Fn() -> bool) -> Result<Option<(usize, usize)>, PipelineError> {
+        let characters = input.text.chars().count();
+        Ok(Some((characters + 1, characters)))
     }
 
     /// One chunk for each character, asking between two whether to go on. "endless" is never done.
@@ -149,21 +143,22 @@ impl Model for FakeModel {
 
     fn encode(
         &self,
-        batch: &[&[u32]],
-        dimensions: usize,
-        out: &mut [&mut [f32]],
+        batch: &[&Tokens],
+        width: Option<usize>,
+        out: &mut Outputs,
         context: &mut Context<'_>,
     ) -> Result<Vec<Result<(), NonFinite>>, EncodeError> {
         let texts: Vec<String> =
-            batch.iter().map(|ids| ids.iter().filter_map(|&id| char::from_u32(id)).collect()).collect();
+            batch.iter().map(|tokens| tokens.ids.iter().filter_map(|&id| char::from_u32(id)).collect()).collect();
         self.batches.lock().unwrap().push(texts.clone());
         (self.hook)(&texts, context)?;
         assert!(!texts.iter().any(|text| text.starts_with("panic-model")), "told to");
         if (context.checkpoint)() == Flow::Stop {
             return Err(EncodeError::Stopped);
         }
-        for (text, out) in texts.iter().zip(out) {
-            out.copy_from_slice(&vector(text, dimensions));
+        let width = width.expect("its rows have one width");
+        for (text, out) in texts.iter().zip(out.fixed(texts.len(), width)) {
+            out.copy_from_slice(&vector(text, width));
         }
         let finite = |text: &String| if text.starts_with("nan") { Err(NonFinite { component: 1 }) } else { Ok(()) };
         Ok(texts.iter().map(finite).collect())

@@ -1,6 +1,6 @@
 use super::reference;
 use super::support::{Cases, Guarded, Random};
-use crate::{ATTENTION_MAX_ERROR, Attention, AttentionScratch, Isa, attention_head};
+use crate::{ATTENTION_MAX_ERROR, Attention, AttentionScratch, Isa, Mask, attention_head};
 
 /// One head, its rows padded to panels and laid out with gaps.
 struct Case {
@@ -73,6 +73,9 @@ impl Case {
             v: self.v.as_ptr(),
             v_panel_stride: self.keys * self.isa.panel_width(),
             keys: self.keys,
+            first: 0,
+            mask: Mask::NONE,
+            bias: None,
             head_dim: self.padded,
             out: out.as_mut_ptr(),
             out_ld,
@@ -135,6 +138,9 @@ fn the_result_may_replace_the_queries() {
             v: case.v.as_ptr(),
             v_panel_stride: 0,
             keys: 30,
+            first: 0,
+            mask: Mask::NONE,
+            bias: None,
             head_dim: case.padded,
             out: q,
             out_ld: case.ld,

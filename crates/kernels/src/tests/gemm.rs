@@ -279,3 +279,21 @@ fn a_packed_matrix_says_what_it_is() {
         assert_eq!(packed.bytes(), packed.panels() * isa.panel_width() * (10 + 1) * 4);
     }
 }
+
+/// The second half of a gated part: what is there is multiplied, padding columns included.
+#[test]
+fn a_product_multiplies_what_is_there() {
+    let mut cases = Cases::default();
+    for isa in Isa::available() {
+        for shape in shapes() {
+            let layer = Layer::new(isa, shape, 3, Random::integers);
+            let expected = layer.whole(Epilogue::Bias);
+            let mut random = Random(5);
+            let gate = random.integers(expected.len());
+            let mut out = Guarded::new(&gate);
+            layer.compute(0..layer.rows, 0..layer.packed.panels(), Epilogue::BiasTimes, &mut out);
+            let expected: Vec<f32> = expected.iter().zip(&gate).map(|(product, gate)| product * gate).collect();
+            cases.same(&out, &expected, || layer.describe());
+        }
+    }
+}

@@ -7,6 +7,8 @@ use simile_hub::{HubError, Source};
 use simile_kernels::Activation;
 
 use super::*;
+use crate::dense::DenseConfig;
+use crate::static_files::UNLIMITED;
 
 /// A model folder with just these files.
 fn folder(files: &[(&str, Value)]) -> (tempfile::TempDir, ModelFiles) {
@@ -43,7 +45,7 @@ const SHORT: [(&str, &str); 2] = [("", "Transformer"), ("1_Pooling", "Pooling")]
 #[test]
 fn nothing_there_says_nothing() {
     let files = read(&[]).unwrap();
-    assert!(!files.modules_listed && files.pooling.is_none() && !files.normalize && !files.lowercase);
+    assert!(files.pooling.is_none() && files.static_model.is_none() && files.normalize.is_none() && !files.lowercase);
     assert_eq!((files.limit, files.truncation_side, files.query_prompt), (Limit::default(), None, None));
 }
 
@@ -66,7 +68,7 @@ fn old_and_new_class_paths() {
         ])
         .unwrap();
         assert_eq!(files.pooling.unwrap().modes, [Pooling::Cls]);
-        assert!(files.modules_listed && files.normalize);
+        assert_eq!(files.normalize, Some(true));
         let want = DenseConfig {
             folder: "2_Dense/".into(),
             inputs: 8,
@@ -74,7 +76,7 @@ fn old_and_new_class_paths() {
             bias: true,
             activation: Some(Activation::Tanh),
         };
-        assert_eq!(files.dense, [want]);
+        assert_eq!(files.vector_modules, [VectorModuleConfig::Dense(want)]);
     }
 }
 
@@ -98,7 +100,14 @@ fn modules_that_are_refused() {
     let cases: Vec<(Value, &str)> = vec![
         (old(&[("", "Transformer"), ("1_CNN", "CNN")]), "models.CNN"),
         (old(&[("", "WordEmbeddings"), ("1_Pooling", "Pooling")]), "models.WordEmbeddings"),
-        (old(&[("", "Transformer"), ("1_Pooling", "Pooling"), ("2_LayerNorm", "LayerNorm")]), "models.LayerNorm"),
+        (old(&[("", "Transformer"), ("1_Pooling", "Pooling"), ("2_LSTM", "LSTM")]), "models.LSTM"),
+        (
+            old(&[("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize"), ("3", "LayerNorm")]),
+            "models.Normalize",
+        ),
+        (old(&[("", "Asym")]), "models.Asym"),
+        (old(&[("", "Router"), ("1_Normalize", "Normalize")]), "models.Router"),
+        (old(&[("0_StaticEmbedding", "StaticEmbedding"), ("1_Pooling", "Pooling")]), "models.Pooling"),
         (
             old(&[("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize"), ("3_Dense", "Dense")]),
             "models.Normalize",
@@ -199,7 +208,7 @@ fn a_listed_pooling_without_its_file_is_an_error() {
 #[test]
 fn pooling_is_read_without_a_list_of_modules() {
     let files = read(&[("1_Pooling/config.json", json!({"pooling_mode": "cls"}))]).unwrap();
-    assert_eq!((files.modules_listed, files.pooling.unwrap().modes), (false, vec![Pooling::Cls]));
+    assert_eq!((files.normalize, files.pooling.unwrap().modes), (None, vec![Pooling::Cls]));
 }
 
 #[test]
@@ -312,7 +321,10 @@ fn dense_and_normalize_options_that_change_a_vector() {
             files.push(("2_Dense/config.json", json!({"in_features": 8, "out_features": 4})));
         }
         files.push((name, config));
-        read(&files).map(|files| files.dense.into_iter().next().unwrap())
+        read(&files).map(|files| match files.vector_modules.into_iter().next() {
+            Some(VectorModuleConfig::Dense(dense)) => dense,
+            other => panic!("{other:?}"),
+        })
     };
     let dense = |key: &str, value: Value| {
         let mut config = json!({"in_features": 8, "out_features": 4});
@@ -345,4 +357,97 @@ fn dense_and_normalize_options_that_change_a_vector() {
     }
     let error = with("3_Normalize/config.json", json!({"module_input_name": "token_embeddings"})).unwrap_err();
     assert!(error.to_string().contains("3_Normalize/config.json"), "{error}");
+}
+
+#[test]
+fn modules_of_other_kinds_of_models_name_the_class_that_loads_them() {
+    let of = |files: &[(&str, Value)]| {
+        let (_dir, files) = folder(files);
+        crate::ModelKind::Dense.check(&files)
+    };
+    let module = |class: &str| of(&[(MODULES, modules(&[("", &format!("sentence_transformers.x.{class}"))]))]);
+    for (error, class) in [
+        (module("MLMTransformer"), "SparseTextEmbedding"),
+        (module("SpladePooling"), "SparseTextEmbedding"),
+        (module("LogitScore"), "TextCrossEncoder"),
+        (of(&[(PROMPTS, json!({"model_type": "CrossEncoder"}))]), "TextCrossEncoder"),
+    ] {
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains(&format!("{class} loads")), "{error}");
+    }
+}
+
+#[test]
+fn dense_and_layer_norm_in_any_order() {
+    let list = old(&[
+        ("", "Transformer"),
+        ("1_Pooling", "Pooling"),
+        ("2_Dense", "Dense"),
+        ("3_LayerNorm", "LayerNorm"),
+        ("4_Dropout", "Dropout"),
+        ("5_Dense", "Dense"),
+    ]);
+    let dense = json!({"in_features": 8, "out_features": 8});
+    let all = [
+        (MODULES, list),
+        ("1_Pooling/config.json", json!({"pooling_mode": "mean"})),
+        ("2_Dense/config.json", dense.clone()),
+        ("3_LayerNorm/config.json", json!({"dimension": 8})),
+        ("5_Dense/config.json", dense),
+    ];
+    let files = read(&all).unwrap();
+    let folders: Vec<_> = files.vector_modules.iter().map(VectorModuleConfig::folder).collect();
+    assert_eq!((folders, files.normalize), (vec!["2_Dense/", "3_LayerNorm/", "5_Dense/"], Some(false)));
+    for dimension in [json!(null), json!(0), json!("8")] {
+        let mut all = all.clone();
+        all[3].1 = json!({ "dimension": dimension });
+        let error = read(&all).unwrap_err().to_string();
+        assert!(error.contains("3_LayerNorm/config.json: dimension"), "{error}");
+    }
+}
+
+#[test]
+fn static_models_by_either_library() {
+    let list = |normalize: bool| match normalize {
+        true => old(&[(".", "StaticEmbedding"), ("1_Normalize", "Normalize")]),
+        false => old(&[("0_StaticEmbedding", "StaticEmbedding")]),
+    };
+    let model2vec = json!({"model_type": "model2vec", "normalize": true});
+    // Files; is model2vec's, limit, normalise.
+    let cases: Vec<(Vec<(&str, Value)>, (bool, usize, Option<bool>))> = vec![
+        (vec![(MODULES, list(true)), ("config.json", model2vec.clone())], (true, 512, Some(true))),
+        (vec![("config.json", model2vec)], (true, 512, Some(true))),
+        (vec![("config.json", json!({"model_type": "model2vec", "max_length": 64}))], (true, 64, Some(false))),
+        (vec![("config.json", json!({"model_type": "model2vec", "max_length": null}))], (true, UNLIMITED, Some(false))),
+        (vec![(MODULES, list(false))], (false, UNLIMITED, Some(false))),
+        (vec![(MODULES, list(true)), ("config.json", json!({"model_type": "other"}))], (false, UNLIMITED, Some(true))),
+    ];
+    for (files, want) in cases {
+        let got = read(&files).unwrap();
+        let is = got.static_model.as_ref().map(|files| (files.model2vec, files.max_length, got.normalize));
+        assert_eq!(is, Some(want), "{files:?}");
+        assert_eq!((got.limit.stated, got.pooling.unwrap().modes), (Some(want.1), vec![Pooling::Mean]));
+    }
+    for (key, value) in [("max_length", json!(0)), ("normalize", json!("yes")), ("model_type", json!(1))] {
+        let mut config = json!({"model_type": "model2vec"});
+        config[key] = value;
+        let error = read(&[(MODULES, list(true)), ("config.json", config)]).unwrap_err().to_string();
+        assert!(error.contains(&format!("config.json: {key}")), "{error}");
+    }
+}
+
+#[test]
+fn dimensions_that_files_name() {
+    let of = |files: &[(&str, Value)]| read(files).map(|files| files.matryoshka);
+    assert_eq!(of(&[("config.json", json!({"matryoshka_dimensions": [8, 16]}))]).unwrap(), [8, 16]);
+    assert_eq!(of(&[(PROMPTS, json!({"truncate_dim": 16}))]).unwrap(), [16]);
+    assert!(of(&[(PROMPTS, json!({"truncate_dim": null}))]).unwrap().is_empty());
+    for (file, content) in [
+        ("config.json", json!({"matryoshka_dimensions": [8, 0]})),
+        ("config.json", json!({"matryoshka_dimensions": 8})),
+        (PROMPTS, json!({"truncate_dim": -1})),
+    ] {
+        let error = of(&[(file, content)]).unwrap_err().to_string();
+        assert!(error.contains(file) && error.contains("at least 1"), "{error}");
+    }
 }

@@ -8,9 +8,12 @@ use serde_json::Value;
 use simile_encoder::{Context, Flow, Scratch, Weights};
 use simile_hub::{ModelFiles, ModelRequest, resolve};
 use simile_kernels::{Isa, ThreadPool};
-use simile_pipeline::{LoadOptions, Role, TextModel, plan};
+use simile_pipeline::{LoadOptions, Role, TextModel, Tokens, plan};
 
-/// All tiny BERT checkpoints with reference vectors.
+/// The tiny static models.
+pub const STATIC: [&str; 4] = ["tiny-static", "tiny-static-f16", "tiny-static-plain", "tiny-static-quant"];
+
+/// All tiny dense checkpoints with reference vectors.
 pub const TINY: [&str; 8] = [
     "tiny-bert-cls",
     "tiny-bert-dense",
@@ -62,10 +65,13 @@ pub struct Golden {
     pub ids: Vec<Vec<u32>>,
     /// Tokens before truncation, where the file has them.
     pub totals: Option<Vec<usize>>,
-    pub max_length: usize,
-    /// Before normalisation.
-    pub raw: Vec<Vec<f32>>,
+    /// Where the reference has a limit.
+    pub max_length: Option<usize>,
+    /// Before normalisation, where the file has them.
+    pub raw: Option<Vec<Vec<f32>>>,
     pub vectors: Vec<Vec<f32>>,
+    /// Of a static model: what sentence-transformers' rule gives, where `vectors` are by model2vec's.
+    pub by_sentence_transformers: Option<Vec<Vec<f32>>>,
 }
 
 fn list<T>(value: &Value, convert: impl Fn(&Value) -> T) -> Vec<T> {
@@ -76,7 +82,7 @@ fn ids(value: &Value) -> Vec<u32> {
     list(value, |id| id.as_u64().unwrap() as u32)
 }
 
-fn json(path: &Path) -> Value {
+pub fn json(path: &Path) -> Value {
     let content = fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     serde_json::from_slice(&content).unwrap()
 }
@@ -84,15 +90,45 @@ fn json(path: &Path) -> Value {
 /// `golden.json` of a tiny checkpoint.
 pub fn golden(folder: &Path) -> Golden {
     let json = json(&folder.join("golden.json"));
-    let rows = |key: &str| list(&json[key], |row| list(row, |value| value.as_f64().unwrap() as f32));
+    let rows = |key: &str| json.get(key).map(rows);
     Golden {
         texts: list(&json["texts"], |text| text.as_str().unwrap().to_owned()),
         ids: list(&json["ids"], ids),
         totals: None,
-        max_length: json["max_seq_length"].as_u64().unwrap() as usize,
+        max_length: json["max_seq_length"].as_u64().map(|length| length as usize),
         raw: rows("raw"),
-        vectors: rows("vectors"),
+        vectors: rows("vectors").expect("every golden file has them"),
+        by_sentence_transformers: rows("st_vectors"),
     }
+}
+
+/// What sentence-transformers gives for tiny checkpoints with other modules (`tools/make_modules_reference.py`).
+pub fn modules_reference() -> Value {
+    json(&repository().join("__test__/fixtures/reference/tiny-modules.json"))
+}
+
+/// Writes a safetensors file of f32 vectors.
+pub fn write_vectors(path: &Path, tensors: &[(&str, Vec<f32>)]) {
+    let (mut header, mut data) = (serde_json::Map::new(), Vec::new());
+    for (name, values) in tensors {
+        let start = data.len();
+        data.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+        let entry = serde_json::json!({"dtype": "F32", "shape": [values.len()], "data_offsets": [start, data.len()]});
+        header.insert((*name).to_owned(), entry);
+    }
+    let header = Value::Object(header).to_string();
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &data].concat()).unwrap();
+}
+
+/// What model2vec gives for the texts of `tiny-static` in other settings (`tools/make_static_reference.py`).
+pub fn static_reference() -> Value {
+    json(&repository().join("__test__/fixtures/reference/tiny-static.json"))
+}
+
+/// Rows of a list of lists.
+pub fn rows(value: &Value) -> Vec<Vec<f32>> {
+    list(value, |row| list(row, |value| value.as_f64().unwrap() as f32))
 }
 
 /// The reference files of a real model.
@@ -101,19 +137,25 @@ pub fn reference(id: &str) -> Golden {
     let json = json(&path);
     let items = json["items"].as_array().unwrap();
     let weights = Weights::open_file(&path.with_extension("safetensors")).unwrap();
-    let rows = |name: &str| {
-        let tensor = weights.tensor(name).unwrap();
+    let rows = |name: &str| -> Option<Vec<Vec<f32>>> {
+        let tensor = weights.get(name)?;
         let width = tensor.shape()[1];
-        tensor.to_vec().unwrap().chunks(width).map(<[f32]>::to_vec).collect()
+        Some(tensor.to_vec().unwrap().chunks(width).map(<[f32]>::to_vec).collect())
     };
     Golden {
         texts: items.iter().map(|item| item["text"].as_str().unwrap().to_owned()).collect(),
         ids: items.iter().map(|item| ids(&item["ids"])).collect(),
-        totals: Some(items.iter().map(|item| item["tokens_before_truncation"].as_u64().unwrap() as usize).collect()),
-        max_length: json["max_seq_length"].as_u64().unwrap() as usize,
+        totals: items.iter().map(|item| Some(item.get("tokens_before_truncation")?.as_u64()? as usize)).collect(),
+        max_length: json["max_seq_length"].as_u64().map(|length| length as usize),
         raw: rows("raw"),
-        vectors: rows("final"),
+        vectors: rows("final").expect("every reference file has them"),
+        by_sentence_transformers: None,
     }
+}
+
+/// A text of these ids.
+pub fn tokens(ids: &[u32]) -> Tokens {
+    Tokens { ids: ids.to_vec(), total: ids.len(), ..Tokens::default() }
 }
 
 /// Threads and memory to compute with.
@@ -127,8 +169,14 @@ impl Machine {
         Machine { pool: ThreadPool::new(threads), scratch: Scratch::new() }
     }
 
-    /// One micro-batch.
+    /// One micro-batch of texts without a prompt.
     pub fn encode(&mut self, model: &TextModel, batch: &[&[u32]], dimensions: usize) -> Vec<Vec<f32>> {
+        let tokens: Vec<Tokens> = batch.iter().map(|ids| tokens(ids)).collect();
+        self.encode_tokens(model, &tokens.iter().collect::<Vec<_>>(), dimensions)
+    }
+
+    /// One micro-batch.
+    pub fn encode_tokens(&mut self, model: &TextModel, batch: &[&Tokens], dimensions: usize) -> Vec<Vec<f32>> {
         let mut rows = vec![vec![f32::NAN; dimensions]; batch.len()];
         let mut out: Vec<&mut [f32]> = rows.iter_mut().map(Vec::as_mut_slice).collect();
         let mut ctx = Context { pool: &self.pool, scratch: &mut self.scratch, checkpoint: &|| Flow::Continue };
@@ -146,12 +194,12 @@ impl Machine {
         batch_size: usize,
         budget: u64,
     ) -> Vec<Vec<f32>> {
-        let ids: Vec<Vec<u32>> = texts.iter().map(|text| model.tokenize(role, None, text).unwrap().ids).collect();
-        let lengths: Vec<usize> = ids.iter().map(Vec::len).collect();
+        let tokens: Vec<Tokens> = texts.iter().map(|text| model.tokenize(role, None, text).unwrap()).collect();
+        let lengths: Vec<usize> = tokens.iter().map(|tokens| tokens.ids.len()).collect();
         let mut vectors = vec![Vec::new(); texts.len()];
         for batch in plan(&lengths, batch_size, budget, |length| model.cost(length)) {
-            let batch_ids: Vec<&[u32]> = batch.iter().map(|&index| ids[index].as_slice()).collect();
-            for (index, vector) in batch.into_iter().zip(self.encode(model, &batch_ids, model.dimensions())) {
+            let together: Vec<&Tokens> = batch.iter().map(|&index| &tokens[index]).collect();
+            for (index, vector) in batch.into_iter().zip(self.encode_tokens(model, &together, model.dimensions())) {
                 vectors[index] = vector;
             }
         }
@@ -213,4 +261,24 @@ pub fn edit(folder: &Path, name: &str, change: impl FnOnce(&mut Value)) {
     change(&mut value);
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(path, value.to_string()).unwrap();
+}
+
+/// A static model as sentence-transformers saves it: its tensor's name, its list of modules, and no `config.json`. `prefix` is
+/// the folder of the module, empty or with a trailing `/`.
+pub fn saved_by_sentence_transformers(name: &str, prefix: &str) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join(prefix);
+    fs::create_dir_all(&folder).unwrap();
+    let bytes = fs::read(tiny(name).join("model.safetensors")).unwrap();
+    let data = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let header = String::from_utf8(bytes[8..data].to_vec()).unwrap();
+    let header = header.trim_end().replace("\"embeddings\"", "\"embedding.weight\"");
+    let content = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &bytes[data..]].concat();
+    fs::write(folder.join("model.safetensors"), content).unwrap();
+    fs::copy(tiny(name).join("tokenizer.json"), folder.join("tokenizer.json")).unwrap();
+    let class = "sentence_transformers.sentence_transformer.modules.static_embedding.StaticEmbedding";
+    let modules = serde_json::json!([{"idx": 0, "name": "0", "path": prefix.trim_end_matches('/'), "type": class},
+        {"idx": 1, "name": "1", "path": "1_Normalize", "type": "sentence_transformers.base.modules.normalize.Normalize"}]);
+    fs::write(dir.path().join("modules.json"), modules.to_string()).unwrap();
+    dir
 }

@@ -1,0 +1,156 @@
+//! Every part of a spec against the plain f64 encoder, in sizes that fit no tile; and that the comparison would see each
+//! part done wrong.
+
+use simile_encoder::spec::{AttentionPosition, EncoderSpec, Norm, NormPlacement, RopeScaling};
+use simile_encoder::{Architecture, Context};
+use simile_encoder::{Encoder, EncoderInput, Flow, Rows, Weights, simd};
+use simile_kernels::{Activation, Isa};
+
+use crate::reference::{Reference, difference};
+use crate::run::{Batch, Machine, sequences};
+use crate::variants::{VOCAB, variant, variants, write};
+
+/// Of a row's largest component. f32 rounding through three layers is about 1e-6.
+const TOLERANCE: f64 = 1e-5;
+
+const LENGTHS: [usize; 7] = [1, 2, 12, 13, 33, 70, 130];
+
+pub fn load(isa: Isa, architecture: &Architecture, dir: &std::path::Path) -> Box<dyn Encoder> {
+    Box::new(simd::load(isa, architecture, &Weights::open(dir).unwrap()).unwrap_or_else(|error| panic!("{error}")))
+}
+
+/// The largest difference of any row.
+fn off(ours: &[Vec<Vec<f32>>], theirs: &[Vec<Vec<f64>>]) -> f64 {
+    assert_eq!(ours.len(), theirs.len());
+    let rows = ours.iter().flatten().zip(theirs.iter().flatten());
+    rows.map(|(ours, theirs)| difference(ours, theirs)).fold(0.0, f64::max)
+}
+
+/// Texts in which the padding token of [`variants`] occurs.
+fn texts() -> Vec<Vec<u32>> {
+    let mut texts = sequences(&LENGTHS, VOCAB);
+    texts[3][5] = 1;
+    texts
+}
+
+#[test]
+fn every_architecture_gives_the_reference_s_numbers() {
+    let texts = texts();
+    let mut failures = Vec::new();
+    for variant in variants() {
+        let dir = write(&variant.architecture);
+        let reference = Reference::new(variant.architecture.clone(), dir.path());
+        let theirs: Vec<_> = texts.iter().map(|ids| reference.forward(ids, &[])).collect();
+        for isa in Isa::available() {
+            let encoder = load(isa, &variant.architecture, dir.path());
+            for threads in [1, 3] {
+                let ours = Machine::new(threads).run(&*encoder, &Batch::of(&texts), Rows::All);
+                let off = off(&ours, &theirs);
+                if off > TOLERANCE {
+                    failures.push(format!("{}, {}, {threads} threads: off by {off:e}", variant.name, isa.name()));
+                }
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+fn the_first_token_s_attention_is_the_last_layer_s_mean_over_heads() {
+    let texts = texts();
+    let mut failures = Vec::new();
+    for variant in variants() {
+        let dir = write(&variant.architecture);
+        let reference = Reference::new(variant.architecture.clone(), dir.path());
+        for isa in Isa::available() {
+            let encoder = load(isa, &variant.architecture, dir.path());
+            for threads in [1, 3] {
+                let mut machine = Machine::new(threads);
+                let batch = Batch::of(&texts);
+                let input: EncoderInput<'_> = batch.input();
+                let mut ctx =
+                    Context { pool: &machine.pool, scratch: &mut machine.scratch, checkpoint: &|| Flow::Continue };
+                let mut ours = &encoder.first_token_attention(&input, &mut ctx).unwrap()[..];
+                for ids in &texts {
+                    let (own, rest) = ours.split_at(ids.len());
+                    let off = difference(own, &reference.first_token_attention(ids));
+                    let sum: f32 = own.iter().sum();
+                    if off > TOLERANCE || (sum - 1.0).abs() > 1e-5 {
+                        let (name, length) = (variant.name, ids.len());
+                        failures.push(format!("{name}, {}, {length} tokens: off by {off:e}, sum {sum}", isa.name()));
+                    }
+                    ours = rest;
+                }
+                assert!(ours.is_empty());
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// A spec made wrong in one place.
+type Mutation = fn(&mut EncoderSpec);
+
+fn rope_of(spec: &mut EncoderSpec, layer: usize, change: impl Fn(&mut simile_encoder::spec::Rope)) {
+    match &mut spec.layers[layer].attention.position {
+        AttentionPosition::Rope(rope) => change(rope),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn epsilon(norm: &mut Norm) {
+    match norm {
+        Norm::LayerNorm { epsilon, .. } | Norm::RmsNorm { epsilon, .. } => *epsilon = 1e-5,
+    }
+}
+
+/// What the numbers above would not show if they were too lenient.
+#[test]
+fn a_part_done_wrong_is_far_from_the_reference() {
+    let mutations: [(&str, &str, Mutation); 20] = [
+        ("ModernBert", "window one wider", |spec| spec.layers[1].attention.window = Some(5)),
+        ("ModernBert", "window one narrower", |spec| spec.layers[2].attention.window = Some(3)),
+        ("ModernBert", "no window", |spec| spec.layers[1].attention.window = None),
+        ("ModernBert", "local theta everywhere", |spec| rope_of(spec, 0, |rope| rope.theta = 100.0)),
+        ("ModernBert", "tanh gelu", |spec| spec.layers[1].mlp.activation = Activation::GeluTanh),
+        ("ModernBert", "epsilon", |spec| epsilon(&mut spec.layers[1].norm)),
+        ("ModernBert", "epsilon of the final norm", |spec| epsilon(spec.final_norm.as_mut().unwrap())),
+        ("Qwen3", "not causal", |spec| spec.layers[0].attention.causal = false),
+        ("Qwen3", "theta", |spec| rope_of(spec, 2, |rope| rope.theta = 9_000.0)),
+        ("Qwen3", "epsilon", |spec| epsilon(&mut spec.layers[2].norm)),
+        ("Qwen3", "silu for gelu", |spec| spec.layers[0].mlp.activation = Activation::Gelu),
+        ("Gemma 3", "causal", |spec| spec.layers[0].attention.causal = true),
+        ("Gemma 3", "scale of the scores", |spec| spec.layers[1].attention.scale = 0.25),
+        ("Gemma 3", "scale of the words", |spec| spec.embeddings.scale = 1.0),
+        ("Gemma 3", "offset of the weights", |spec| {
+            spec.layers[1].norm = Norm::RmsNorm { epsilon: 0.01, offset: 0.9 };
+        }),
+        ("JinaBert with norms of q and k", "one residual", |spec| {
+            spec.layers[1].placement = NormPlacement::Post { twice: false };
+        }),
+        ("GteNew", "no scaling", |spec| rope_of(spec, 1, |rope| rope.scaling = RopeScaling::None)),
+        ("NomicBert", "no scaling", |spec| rope_of(spec, 1, |rope| rope.scaling = RopeScaling::None)),
+        ("MPNet", "distances", |spec| {
+            spec.layers[1].attention.position = AttentionPosition::RelativeBias { buckets: 32, max_distance: 128 };
+        }),
+        ("JinaBert", "no slopes", |spec| spec.layers[2].attention.position = AttentionPosition::None),
+    ];
+    let texts = texts();
+    let mut failures = Vec::new();
+    for (name, what, mutate) in mutations {
+        let architecture = variant(name).architecture;
+        let dir = write(&architecture);
+        let mut wrong = architecture.clone();
+        mutate(&mut wrong.spec);
+        assert_ne!(wrong.spec, architecture.spec, "{name}, {what}");
+        let reference = Reference::new(wrong, dir.path());
+        let theirs: Vec<_> = texts.iter().map(|ids| reference.forward(ids, &[])).collect();
+        let encoder = load(Isa::best(), &architecture, dir.path());
+        let ours = Machine::new(1).run(&*encoder, &Batch::of(&texts), Rows::All);
+        let off = off(&ours, &theirs);
+        if off < 10.0 * TOLERANCE {
+            failures.push(format!("{name}, {what}: only off by {off:e}"));
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
