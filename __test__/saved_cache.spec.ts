@@ -1,5 +1,6 @@
 /** The vectors that a Qwen3 model keeps: saved, restored, and never used when they are not its own. */
 
+import { createHash } from 'node:crypto'
 import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
@@ -74,6 +75,13 @@ test('saved by one process, restored by the next, the same bytes', async (t) => 
   const second = parsed<Report>(await inHome(place, EMBED_AND_SAVE))
   t.like(second, { before: [0, 0], loaded: 3, size: 3, saved: 3, warnings: [] })
   t.deepEqual(second.rows, first.rows)
+
+  // The vectors of the file are those that are given: one that was changed, with the checksum, shows.
+  const content = readFileSync(fileOf(place)).subarray(0, -32)
+  content.writeFloatLE(7, content.length - 4)
+  writeFileSync(fileOf(place), Buffer.concat([content, createHash('sha256').update(content).digest()]))
+  const third = parsed<Report>(await inHome(place, EMBED_AND_SAVE))
+  t.is(third.rows.filter((row, i) => row !== first.rows[i] && row.endsWith('0000e040')).length, 1)
 })
 
 test('a vector that is found equals one that is computed, in any company', async (t) => {
@@ -85,7 +93,6 @@ test('a vector that is found equals one that is computed, in any company', async
     const once = bytes(await service.embed(TEXTS))
     const mixed = bytes(await service.embed(more, { batchSize: 7 }))
     const again = bytes(await service.embed(more.toReversed())).toReversed()
-    const plain = await TextEmbedding.load(QWEN, { threads: 2 })
     const passage = bytes(await service.embedPassage(TEXTS))
     await service.dispose()
     const fresh = await TextEmbedding.load(QWEN)
@@ -223,7 +230,11 @@ test('a Qwen3-Embedding by id: the folder of the variable, the folder in the hom
   type Found = { code?: string; message?: string; template?: string; saved: number }
   const nowhere = parsed<Found>(await inHome(place, body))
   t.is(nowhere.code, 'ModelInitialization')
-  for (const word of ['SIMILE_QWEN_MODEL_DIR', join(place, '.simile/models/qwen3-embedding-0.6b'), `huggingface.co/${ID}`]) {
+  for (const word of [
+    'SIMILE_QWEN_MODEL_DIR',
+    join(place, '.simile/models/qwen3-embedding-0.6b'),
+    `huggingface.co/${ID}`,
+  ]) {
     t.true(nowhere.message?.includes(word), nowhere.message)
   }
   const named = parsed<Found>(await inHome(place, body, { SIMILE_QWEN_MODEL_DIR: QWEN }))

@@ -9,7 +9,18 @@ const HEADINGS: Record<ModelKind, string> = {
   rerank: 'Rerank',
 }
 
-const COLUMNS = ['model', 'family', 'dimensions', 'tokens', 'pooling', 'can be cut to', 'licence', 'MB', 'rests on', 'notes']
+const COLUMNS = [
+  'model',
+  'family',
+  'dimensions',
+  'tokens',
+  'pooling',
+  'can be cut to',
+  'licence',
+  'MB',
+  'rests on',
+  'notes',
+]
 
 /** Tables of all rows, one for each kind. */
 export function registryTables(rows: readonly RegistryEntry[]): string {
