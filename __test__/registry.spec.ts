@@ -75,7 +75,7 @@ test('docs/registry.md has every row as it is', (t) => {
   const content = readFileSync(page, 'utf8')
   const [text] = content.split('## Dense', 1) as [string]
   const wanted = text + registryTables(listModels())
-  if (process.env['UPDATE_DOCS']) writeFileSync(page, wanted)
+  if (process.env.UPDATE_DOCS) writeFileSync(page, wanted)
   else t.is(content, wanted, 'UPDATE_DOCS=1 npx ava __test__/registry.spec.ts writes the tables anew')
   t.true(text.length > 500)
 })

@@ -47,4 +47,20 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn every_checkpoint_that_loads_is_let_through() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../__test__/fixtures/tiny");
+        let configs: Vec<_> = std::fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().path().join("config.json"))
+            .filter(|config| config.is_file())
+            .collect();
+        assert!(configs.len() >= 32, "{configs:?}");
+        let refused: Vec<_> = configs
+            .iter()
+            .filter_map(|config| Some((config, check_config(&std::fs::read(config).unwrap()).err()?.to_string())))
+            .collect();
+        assert!(refused.is_empty(), "{refused:#?}");
+    }
 }

@@ -251,7 +251,7 @@ fn format(identity: &Identity, entries: &[Entry]) -> Vec<u8> {
 }
 
 /// What a file is of, and its entries. The error is what is wrong with it.
-fn parse(content: &[u8]) -> Result<(Identity, Vec<(Vec<u32>, Vec<f32>)>), String> {
+fn parse(content: &[u8]) -> Result<(Identity, Vec<Entry>), String> {
     if content.get(..MAGIC.len()) != Some(MAGIC) {
         return Err("it does not begin as one".to_owned());
     }
@@ -273,7 +273,7 @@ fn parse(content: &[u8]) -> Result<(Identity, Vec<(Vec<u32>, Vec<f32>)>), String
     for nth in 0..count {
         let tokens = rest.number()? as usize;
         let ids = rest.words(tokens)?.map(u32::from_le_bytes).collect();
-        let vector: Vec<f32> = rest.words(dimensions)?.map(f32::from_le_bytes).collect();
+        let vector: Arc<[f32]> = rest.words(dimensions)?.map(f32::from_le_bytes).collect();
         if vector.iter().any(|value| !value.is_finite()) {
             return Err(format!("vector {nth} has a component that is not a finite number"));
         }

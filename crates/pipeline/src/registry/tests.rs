@@ -91,6 +91,17 @@ fn rows_are_sound() {
 }
 
 #[test]
+fn families_are_those_of_the_encoder() {
+    let supported = simile_encoder::families::SUPPORTED_MODEL_TYPES;
+    let wrong: Vec<_> = ModelFamily::ALL
+        .into_iter()
+        .filter(|family| !matches!(family, ModelFamily::Static))
+        .flat_map(|family| model_types(family).iter().filter(|name| !supported.contains(name)))
+        .collect();
+    assert!(wrong.is_empty(), "{wrong:?} of {supported:?}");
+}
+
+#[test]
 fn evidence_is_in_the_repository_and_of_the_same_family() {
     let mut wrong = Vec::new();
     for entry in registry() {
