@@ -132,6 +132,17 @@ impl Listing {
         Ok(self.files.iter().filter(is_index).collect())
     }
 
+    /// The configuration that lies beside the weights. (Old versions of sentence-transformers wrote another `config.json` into
+    /// the repository itself when the model was in a folder.)
+    pub(crate) fn config(&self) -> Option<&RemoteFile> {
+        let is_weights = |name: &str| name == SINGLE || name == INDEX || name.starts_with("pytorch_model");
+        let split = self.files.iter().map(|file| (in_place(&file.name), file));
+        let weights: HashSet<&str> =
+            split.clone().filter(|((_, name), _)| is_weights(name)).map(|((place, _), _)| place).collect();
+        let beside = |place: &str| is_main(place) && weights.contains(place);
+        split.into_iter().find(|((place, name), _)| *name == "config.json" && beside(place)).map(|(_, file)| file)
+    }
+
     /// The files that a load reads, in the order in which they are fetched: what is small and may show that the rest is
     /// not worth fetching comes first, the weights that make a folder a model last. `indices` are those of
     /// [`Listing::index`] with their contents; one that is none is for the loader to refuse.
@@ -366,6 +377,19 @@ mod tests {
     }
 
     #[test]
+    fn the_configuration_is_the_one_beside_the_weights() {
+        let cases: &[(&[&str], Option<&str>)] = &[
+            (&["1_Dense/config.json", "config.json", SINGLE, "1_Dense/model.safetensors"], Some("config.json")),
+            (&["config.json", INDEX], Some("config.json")),
+            (&["config.json", "0_BERT/config.json", "0_BERT/model.safetensors"], Some("0_BERT/config.json")),
+            (&["1_Dense/config.json", "1_Dense/model.safetensors", SINGLE], None),
+        ];
+        for (names, want) in cases {
+            assert_eq!(listing(names).config().map(|file| file.name.as_str()), *want, "{names:?}");
+        }
+    }
+
+    #[test]
     fn a_static_model_needs_no_config() {
         let names =
             ["modules.json", "0_StaticEmbedding/model.safetensors", "0_StaticEmbedding/tokenizer.json", "README.md"];
@@ -395,6 +419,7 @@ mod tests {
         let begun = std::time::Instant::now();
         assert_eq!(listing.index("a/b").unwrap().len(), 1);
         assert_eq!(listing.model_files(&[]).len(), 40_001);
+        assert_eq!(listing.config(), None);
         // Tens of milliseconds; with one walk for each place, 1,600 million steps.
         assert!(begun.elapsed() < std::time::Duration::from_secs(2), "{:?}", begun.elapsed());
     }
