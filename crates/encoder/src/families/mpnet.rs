@@ -2,11 +2,11 @@
 //! relative position, one table for all layers.
 //!
 //! Source: Song et al. 2020, `models/mpnet/modeling_mpnet.py` of transformers (`compute_position_bias`, whose greatest
-//! distance is fixed at 128; `relative_attention_num_buckets` is 32 by default).
+//! distance is fixed at 128, and whose buckets are 32 whatever `relative_attention_num_buckets` says: `MPNetEncoder.forward`
+//! does not pass it on).
 
 use serde_json::json;
 
-use super::config::unsupported;
 use super::{Architecture, Config, ConfigError, LayerNames, LinearNames, TensorNames, bert, roberta};
 use crate::spec::AttentionPosition;
 
@@ -25,21 +25,16 @@ const NAMES: TensorNames = TensorNames {
     ..bert::NAMES
 };
 
-const DEFAULT_BUCKETS: usize = 32;
+const BUCKETS: usize = 32;
 const MAX_DISTANCE: usize = 128;
 
 pub(super) fn parse(config: &Config<'_>) -> Result<Architecture, ConfigError> {
     let (positions, max_positions) = roberta::positions(config)?;
-    let buckets = config.optional_count("relative_attention_num_buckets")?.unwrap_or(DEFAULT_BUCKETS);
-    // Half of them for each side, half of those exact: below 4 nothing is left, above 2 x 128 they reach past the
-    // greatest distance.
-    if !(4..=2 * MAX_DISTANCE).contains(&buckets) || !buckets.is_multiple_of(4) {
-        return Err(unsupported("relative_attention_num_buckets", &json!(buckets), "multiples of 4 from 4 to 256"));
-    }
+    config.only("relative_attention_num_buckets", &[json!(BUCKETS)], "absent or 32")?;
     let mut spec = bert::spec(config, positions, max_positions)?;
     spec.embeddings.token_types = None;
     for layer in &mut spec.layers {
-        layer.attention.position = AttentionPosition::RelativeBias { buckets, max_distance: MAX_DISTANCE };
+        layer.attention.position = AttentionPosition::RelativeBias { buckets: BUCKETS, max_distance: MAX_DISTANCE };
     }
     Ok(Architecture { spec, names: NAMES })
 }

@@ -89,16 +89,16 @@ fn the_first_token_s_attention_is_the_last_layer_s_mean_over_heads() {
 }
 
 /// A spec made wrong in one place.
-type Mutation = fn(&mut EncoderSpec);
+pub type Mutation = fn(&mut EncoderSpec);
 
-fn rope_of(spec: &mut EncoderSpec, layer: usize, change: impl Fn(&mut simile_encoder::spec::Rope)) {
+pub fn rope_of(spec: &mut EncoderSpec, layer: usize, change: impl Fn(&mut simile_encoder::spec::Rope)) {
     match &mut spec.layers[layer].attention.position {
         AttentionPosition::Rope(rope) => change(rope),
         other => panic!("{other:?}"),
     }
 }
 
-fn epsilon(norm: &mut Norm) {
+pub fn epsilon(norm: &mut Norm) {
     match norm {
         Norm::LayerNorm { epsilon, .. } | Norm::RmsNorm { epsilon, .. } => *epsilon = 1e-5,
     }

@@ -9,7 +9,16 @@ use tempfile::TempDir;
 
 /// The committed checkpoint `name`.
 pub fn tiny(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../__test__/fixtures/tiny").join(name)
+    fixtures().join("tiny").join(name)
+}
+
+/// The committed checkpoint `name` of those in odd sizes.
+pub fn odd(name: &str) -> PathBuf {
+    fixtures().join("odd").join(name)
+}
+
+fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../__test__/fixtures")
 }
 
 pub fn read_json(path: &Path) -> Value {
