@@ -5,7 +5,7 @@ use simile_encoder::spec::{Norm, Positions};
 use simile_encoder::{Architecture, ConfigError};
 use simile_kernels::Activation;
 
-use crate::models::{Random, read_json, tiny};
+use crate::models::{Random, odd, read_json, tiny};
 
 /// Of a checkpoint whose tensors nobody asks for.
 fn parse_config(json: &Value) -> Result<Architecture, ConfigError> {
@@ -108,6 +108,64 @@ fn values_that_would_change_the_result_are_refused_by_name() {
     let custom = with(json!({ "auto_map": { "AutoModel": "someone/code--modeling.MyModel" } }));
     let message = parse_config(&custom).unwrap_err().to_string();
     assert!(message.contains("auto_map.AutoModel") && message.contains("MyModel"), "{message}");
+}
+
+/// What each family's class computes differently, or not at all, is not loaded as if it were not there.
+#[test]
+fn values_that_would_change_a_family_s_result_are_refused_by_name() {
+    let (yes, no) = (json!(true), json!(false));
+    let scaled = json!({ "rope_type": "yarn", "factor": 4.0, "rope_theta": 10_000.0 });
+    let cases = [
+        ("distilbert", "activation", json!("quick_gelu"), "\"gelu\""),
+        ("distilbert", "pruned_heads", json!({ "0": [1] }), "none"),
+        ("gemma3", "use_bidirectional_attention", no.clone(), "true"),
+        ("gemma3", "attention_bias", yes.clone(), "false"),
+        ("gemma3", "attn_logit_softcapping", json!(50.0), "null"),
+        ("gemma3", "rope_scaling", scaled.clone(), "absent"),
+        ("gte-native", "rope_parameters", scaled.clone(), "\"default\""),
+        ("gte-new", "rope_scaling", json!({ "type": "linear", "factor": 2.0 }), "\"ntk\""),
+        ("gte-new", "rope_scaling", json!({ "type": "ntk", "factor": 2.0, "mixed_b": 0.5 }), "without mixed_b"),
+        ("gte-new", "position_embedding_type", json!("absolute"), "\"rope\""),
+        ("gte-new", "logn_attention_scale", yes.clone(), "false"),
+        ("gte-new", "layer_norm_type", json!("rms_norm"), "\"layer_norm\""),
+        ("jina-bert", "position_embedding_type", json!("absolute"), "\"alibi\""),
+        ("jina-bert", "feed_forward_type", json!("original"), "\"geglu\""),
+        ("modern-bert", "rope_scaling", scaled.clone(), "absent"),
+        // transformers computes with 32 whatever the file says, and would read past a smaller table.
+        ("mpnet", "relative_attention_num_buckets", json!(16), "32"),
+        ("mpnet", "relative_attention_num_buckets", json!(64), "32"),
+        ("nomic-bert", "prenorm", yes.clone(), "false"),
+        ("nomic-bert", "rotary_emb_interleaved", yes.clone(), "false"),
+        ("nomic-bert", "rotary_emb_fraction", json!(0.5), "1.0"),
+        ("nomic-bert", "activation_function", json!("gelu"), "\"swiglu\""),
+        ("nomic-bert", "num_experts", json!(8), "0"),
+        ("nomic-bert-native", "rope_parameters", scaled.clone(), "\"default\""),
+        ("nomic-bert-native", "head_dim", json!(16), "hidden_size / num_attention_heads"),
+        ("qwen3", "attention_bias", yes.clone(), "false"),
+        ("qwen3", "hidden_act", json!("gelu"), "\"silu\""),
+        ("qwen3", "use_sliding_window", yes.clone(), "false"),
+        ("qwen3", "rope_scaling", scaled.clone(), "absent"),
+        ("qwen3", "is_causal", no, "true"),
+        ("roberta", "position_embedding_type", json!("relative_key"), "\"absolute\""),
+        ("xlm-roberta-flash-rotary", "lora_adaptations", json!(["retrieval"]), "absent"),
+        ("xlm-roberta-flash-rotary", "rotary_emb_interleaved", yes, "false"),
+        ("xlm-roberta-flash-absolute", "position_embedding_type", json!("alibi"), "\"rotary\""),
+    ];
+    let mut failures = Vec::new();
+    for (name, key, value, allowed) in cases {
+        let mut config = read_json(&odd(name).join("config.json"));
+        config[key] = value.clone();
+        match parse_config(&config) {
+            Err(error @ ConfigError::Unsupported { .. }) if says(&error, &[key, &value.to_string(), allowed]) => {}
+            other => failures.push(format!("{name}, {key} = {value}: {other:?}")),
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+fn says(error: &ConfigError, parts: &[&str]) -> bool {
+    let message = error.to_string();
+    parts.iter().all(|part| message.contains(part))
 }
 
 #[test]
