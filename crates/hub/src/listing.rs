@@ -107,8 +107,9 @@ impl Listing {
                 .any(|file| matches!(in_place(&file.name), (place, name) if name == wanted && is_main(place)))
         };
         for missing in ["config.json", "tokenizer.json"] {
-            // A static model has no configuration but the list of its modules.
-            let listed = missing == "config.json" && has("modules.json");
+            // A static model has no configuration but the list of its modules; one whose rows are pooled is no such model.
+            let pooled = || names.iter().any(|name| name.ends_with("_Pooling/config.json"));
+            let listed = missing == "config.json" && has("modules.json") && !pooled();
             if !has(missing) && !listed {
                 return Err(HubError::NotAModel { id: id.to_owned(), commit: self.commit.clone(), missing });
             }
