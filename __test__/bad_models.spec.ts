@@ -288,11 +288,11 @@ test('a Dense module without weights', async (t) => {
   await refused(t, folder, 'ModelInitialization', /no weights in .*3_Dense: expected .*model\.safetensors/)
 })
 
-test('a Dense module with only pickled weights', async (t) => {
-  const folder = copy('dense with pickled weights', 'tiny-bert-dense')
+test('a Dense module with weights in a format that is not read', async (t) => {
+  const folder = copy('dense with TensorFlow weights', 'tiny-bert-dense')
   rmSync(join(folder, '2_Dense', WEIGHTS))
-  writeFileSync(join(folder, '2_Dense', 'pytorch_model.bin'), 'PK')
-  await refused(t, folder, 'UnsupportedModel', /2_Dense has no safetensors weights, only pytorch_model\.bin/)
+  writeFileSync(join(folder, '2_Dense', 'tf_model.h5'), 'HDF')
+  await refused(t, folder, 'UnsupportedModel', /2_Dense has no weights in a format that is read, only tf_model\.h5/)
 })
 
 test('a model that is nowhere: every place that was searched, and what to do', async (t) => {

@@ -94,7 +94,13 @@ fn encoder(error: &simile_encoder::LoadError) -> ErrorKind {
             | ConfigError::UnknownModelType { .. }
             | ConfigError::Unsupported { .. },
         )
-        | Weights(WeightsError::OnlyOtherFormats { .. } | WeightsError::Dtype { .. }) => ErrorKind::UnsupportedModel,
+        | Weights(
+            WeightsError::OnlyOtherFormats { .. }
+            | WeightsError::Dtype { .. }
+            | WeightsError::LegacyTorch { .. }
+            | WeightsError::PickleGlobal { .. }
+            | WeightsError::NotAStateDict { .. },
+        ) => ErrorKind::UnsupportedModel,
         _ => ErrorKind::ModelInitialization,
     }
 }
