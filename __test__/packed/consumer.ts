@@ -15,8 +15,16 @@ import {
   type FlatEmbeddings,
   type ModelConfig,
   type ModelDescriptor,
+  type MultiVectorEmbeddings,
+  MultiVectorTextEmbedding,
+  maxSim,
   NativeEmbeddingService,
+  type RankedDocuments,
+  type Scores,
   type ServiceEmbedOptions,
+  type SparseEmbeddings,
+  SparseTextEmbedding,
+  TextCrossEncoder,
   TextEmbedding,
   TextTooLongError,
   type TokenCount,
@@ -59,6 +67,21 @@ export async function bulk(lines: AsyncIterable<string>): Promise<number> {
   return hits / (hits + misses) + stream.truncated
 }
 
+export async function otherKinds(texts: readonly string[]): Promise<number[]> {
+  await using sparse = await SparseTextEmbedding.load('Qdrant/bm25', { truncate: 'end' })
+  const words: SparseEmbeddings = await sparse.passageEmbed(texts, { batchSize: 8 })
+  const indices: Uint32Array | undefined = words[0]?.indices
+  await using colbert = await MultiVectorTextEmbedding.load('org/name')
+  const [query]: MultiVectorEmbeddings = await colbert.queryEmbed(['q'], { priority: 'interactive' })
+  const scores = (await colbert.passageEmbed(texts)).map((row) => (query ? maxSim(query, row) : 0))
+  await using reranker = await TextCrossEncoder.load('org/name')
+  const ranked: RankedDocuments = await reranker.rank('q', texts, { topK: 3, returnDocuments: true })
+  const more: Scores = await reranker.predict([['q', 'a']])
+  const document: string | undefined = ranked[0]?.document
+  console.log(indices, document, more.truncated, colbert.descriptor.queryLength)
+  return [...scores, ...more]
+}
+
 export function reason(error: unknown): string {
   if (error instanceof TextTooLongError) return `text ${error.index} has ${error.actual} ${error.unit}`
   if (EmbedError.is(error, 'Overloaded')) {
@@ -88,6 +111,10 @@ console.log(role, config.dimensions)
 
 // @ts-expect-error: a bare string is no list of texts
 new Fixed().embed('a')
+// @ts-expect-error: sparse vectors have no length to be normalised to
+SparseTextEmbedding.load('org/name', { normalize: true })
+// @ts-expect-error: made by load
+new TextCrossEncoder()
 // @ts-expect-error: an option that is not known
 new NativeEmbeddingService({ dimension: 3 })
 // @ts-expect-error: a role that is not known

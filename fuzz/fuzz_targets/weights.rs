@@ -84,7 +84,7 @@ fn look(weights: Result<Weights, WeightsError>, folder: &Path) {
     }
     let place = place();
     let Ok(encoder) = simd::load(Isa::best(), &place.architecture, &weights) else { return };
-    let batch = EncoderInput { input_ids: &[1, 7, 2], token_type_ids: &[], lengths: &[3] };
+    let batch = EncoderInput { input_ids: &[1, 7, 2], token_type_ids: &[], lengths: &[3], attended: &[] };
     let mut scratch = Scratch::new();
     let mut context = Context { pool: &place.pool, scratch: &mut scratch, checkpoint: &|| Flow::Continue };
     let hidden = encoder.forward(&batch, Pooling::Mean.rows(), &mut context).unwrap();

@@ -89,6 +89,31 @@ export async function takeFlat(
   return data ?? new Float32Array(0)
 }
 
+/** All rows of a result whose rows have lengths of their own, with their indices where they are sparse. */
+export async function takeRagged(
+  result: NativeResult,
+  sparse: boolean,
+  signal: AbortSignal | undefined,
+): Promise<{ values: Float32Array[]; indices: Uint32Array[] }> {
+  const { ends } = result
+  const [values, indices]: [Float32Array[], Uint32Array[]] = [[], []]
+  const turns = new Turns(signal)
+  try {
+    throwIfAborted(signal)
+    for (let from = 0, to = 0; from < ends.length; from = to) {
+      if (turns.due()) await turns.take()
+      const start = from === 0 ? 0 : (ends[from - 1] as number)
+      // At least one row, and otherwise what a slice holds.
+      for (to = from + 1; to < ends.length && (ends[to] as number) - start <= SLICE_VALUES; ) to++
+      if (sparse) for (const row of result.indices(from, to)) indices.push(row)
+      for (const row of result.rows(from, to)) values.push(row)
+    }
+  } finally {
+    result.release()
+  }
+  return { values, indices }
+}
+
 /** Calls `take` for one range of rows after the other, with turns in between, and lets go of the result. */
 async function inSlices(
   result: NativeResult,

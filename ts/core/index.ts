@@ -31,6 +31,8 @@ export {
   UnsupportedModelError,
   WrongModelLoadedError,
 } from './errors'
+export type { HeadEmbedding } from './head_embedding'
+export type { HeadCallOptions, HeadLoadOptions, HeadModelDescriptor } from './head_models'
 export type {
   DescriptorOverrides,
   Device,
@@ -49,6 +51,12 @@ export {
   type Origin,
   type RegistryEntry,
 } from './models'
+export {
+  type MultiVectorEmbeddings,
+  MultiVectorTextEmbedding,
+  maxSim,
+  type TokenVectors,
+} from './multi_vector_text_embedding'
 export { NativeEmbeddingService, type NativeEmbeddingServiceOptions } from './native_service'
 export {
   EMBEDDING_ROLES,
@@ -64,7 +72,20 @@ export {
   type EnsureLoadedOptions,
   type ServiceEmbedOptions,
 } from './services'
+export {
+  type SparseArrays,
+  type SparseEmbeddings,
+  SparseTextEmbedding,
+  type SparseVector,
+} from './sparse_text_embedding'
 export type { ModelStats } from './stats'
+export {
+  type RankedDocument,
+  type RankedDocuments,
+  type RankOptions,
+  type Scores,
+  TextCrossEncoder,
+} from './text_cross_encoder'
 export {
   type Chunk,
   type ChunkOptions,

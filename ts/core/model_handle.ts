@@ -9,8 +9,9 @@
  */
 
 import { abortable, throwIfAborted } from './abort'
-import { type CallTexts, countOf, pushTexts, takeFlat, takeRows } from './crossing'
+import { type CallTexts, countOf, pushTexts, takeFlat, takeRagged, takeRows } from './crossing'
 import {
+  type EmbeddingFacts,
   type Embeddings,
   type FlatEmbeddings,
   factsOf,
@@ -27,6 +28,8 @@ import {
   type NativeChunkOptions,
   type NativeChunks,
   type NativeFailure,
+  type NativeHeadInfo,
+  type NativeKind,
   type NativeLoadRequest,
   type NativeModel,
   type NativeModelInfo,
@@ -61,6 +64,19 @@ export interface ChunkCall {
   readonly signal?: AbortSignal | undefined
 }
 
+/** Rows that have lengths of their own, with their indices where they are sparse. */
+export interface RaggedRows {
+  readonly values: Float32Array[]
+  readonly indices: Uint32Array[]
+  readonly facts: EmbeddingFacts
+}
+
+/** A score for each text. */
+export interface ScoredTexts {
+  readonly scores: Float32Array
+  readonly facts: EmbeddingFacts
+}
+
 /** Whether a call began before the model was let go. */
 export interface Admission {
   readonly open: boolean
@@ -72,6 +88,7 @@ export type ModelOwner = 'service' | 'caller'
 export class ModelHandle {
   /** Model id or folder, as asked for. */
   readonly model: string
+  readonly #kind: NativeKind
   readonly #options: Checked<ModelOptions>
   readonly #owner: ModelOwner
   #native: NativeModel | undefined
@@ -84,8 +101,9 @@ export class ModelHandle {
   /** When the texts of the last bulk call have been handed over: bulk calls come to their queue in the order of the calls. */
   #pushed: Promise<unknown> = Promise.resolve()
 
-  constructor(model: string, options: Checked<ModelOptions>, owner: ModelOwner) {
+  constructor(model: string, options: Checked<ModelOptions>, owner: ModelOwner, kind: NativeKind = 'dense') {
     this.model = model
+    this.#kind = kind
     this.#options = options
     this.#owner = owner
   }
@@ -96,12 +114,24 @@ export class ModelHandle {
    * received is kept) and frees the memory of what cannot be stopped when that ends.
    */
   async load(signal: AbortSignal | undefined): Promise<NativeModelInfo> {
+    return this.#load(signal, (model, cancel) => model.load(cancel))
+  }
+
+  /** As {@link ModelHandle.load}, for a model that is not dense. */
+  async loadHead(signal: AbortSignal | undefined): Promise<NativeHeadInfo> {
+    return this.#load(signal, (model, cancel) => model.loadHead(cancel))
+  }
+
+  async #load<T extends object>(
+    signal: AbortSignal | undefined,
+    load: (model: NativeModel, cancel: NativeCancel) => Promise<T | NativeFailure>,
+  ): Promise<T> {
     throwIfAborted(signal)
     const model = this.#open()
-    const cancel = new (native().NativeCancel)()
+    const cancel = new (native(this.#options.device).NativeCancel)()
     return abortable(
       signal,
-      () => this.#inProgress.count(async () => this.#settled(model, await model.load(cancel))),
+      () => this.#inProgress.count(async () => this.#settled(model, await load(model, cancel))),
       () => {
         cancel.cancel()
         if (this.#owner !== 'caller') return
@@ -163,6 +193,31 @@ export class ModelHandle {
     })
   }
 
+  /** Embeds texts into rows that have lengths of their own. `dimensions` is for the facts. */
+  async ragged(texts: CallTexts, call: EmbedCall, dimensions: number): Promise<RaggedRows> {
+    return this.#withTexts(texts, call, async (model, batch, cancel) => {
+      const result = this.#settled(model, await model.embed(batch, this.#nativeOptions(call), cancel))
+      const columns = { total: result.tokensTotal, embedded: result.tokensEmbedded }
+      const facts = factsOf(columns, dimensions, result.contractId)
+      return { ...(await takeRagged(result, this.#kind === 'sparse', call.signal)), facts }
+    })
+  }
+
+  /** Scores each text with its query: `queries` holds one for all, or one for each. */
+  async score(queries: CallTexts, texts: CallTexts, call: EmbedCall): Promise<ScoredTexts> {
+    return this.#withTexts(
+      texts,
+      call,
+      async (model, batch, cancel, ofQueries) => {
+        const result = this.#settled(model, await model.score(ofQueries, batch, this.#nativeOptions(call), cancel))
+        const columns = { total: result.tokensTotal, embedded: result.tokensEmbedded }
+        const facts = factsOf(columns, result.dimensions, result.contractId)
+        return { scores: await takeFlat(result, countOf(texts), call.signal), facts }
+      },
+      queries,
+    )
+  }
+
   /** Counts the tokens of each text in the prompt of its role. */
   async tokenCounts(texts: CallTexts, call: EmbedCall): Promise<TokenColumns> {
     const { role, instruction, priority } = call
@@ -192,20 +247,24 @@ export class ModelHandle {
   async #withTexts<T>(
     texts: CallTexts,
     { signal, admission, priority }: Pick<EmbedCall, 'signal' | 'admission' | 'priority'>,
-    work: (model: NativeModel, batch: NativeTextBatch, cancel: NativeCancel) => Promise<T>,
+    work: (model: NativeModel, batch: NativeTextBatch, cancel: NativeCancel, queries: NativeTextBatch) => Promise<T>,
+    queries: CallTexts = [],
   ): Promise<T> {
     throwIfAborted(signal)
     const model = this.#open(admission)
-    const { NativeCancel, NativeTextBatch } = native()
+    const { NativeCancel, NativeTextBatch } = native(this.#options.device)
     const cancel = new NativeCancel()
     const run = async () => {
-      const batch = new NativeTextBatch()
-      const push = () => pushTexts(batch, texts, signal)
+      const [batch, ofQueries] = [new NativeTextBatch(), new NativeTextBatch()]
+      const push = async () => {
+        await pushTexts(ofQueries, queries, signal)
+        await pushTexts(batch, texts, signal)
+      }
       // A call with few texts would else overtake one whose texts take several turns of the event loop.
       const pushed = priority === 'bulk' ? this.#pushed.then(push) : push()
       if (priority === 'bulk') this.#pushed = pushed.catch(() => {})
       await pushed
-      return work(model, batch, cancel)
+      return work(model, batch, cancel, ofQueries)
     }
     return abortable(
       signal,
@@ -224,8 +283,8 @@ export class ModelHandle {
       const packages = modelPackageFolders(this.model)
       const environment = { ...process.env }
       // Checked options have the addon's shapes: lists where one value or a list may be given.
-      const request = { model: this.model, packages, environment, ...options } as NativeLoadRequest
-      const { NativeModel } = native()
+      const request = { model: this.model, packages, environment, kind: this.#kind, ...options } as NativeLoadRequest
+      const { NativeModel } = native(this.#options.device)
       this.#native = onProgress ? new NativeModel(request, () => this.#reportProgress()) : new NativeModel(request)
     }
     return this.#native

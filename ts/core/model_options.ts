@@ -10,10 +10,13 @@ import { describe } from './validation'
 
 /** Where a text that is too long is cut; `'error'` refuses it. Template and special tokens are never cut. */
 export type Truncate = 'end' | 'start' | 'error'
-/** What computes. */
-export type Device = 'cpu'
-/** How the weights are kept and multiplied. */
-export type Precision = 'f32'
+/**
+ * What computes: the processor; an NVIDIA GPU (Linux x64, with the optional package `simile-cuda-linux-x64`), the first or
+ * the one of that number; the GPU of a Mac.
+ */
+export type Device = 'cpu' | 'cuda' | `cuda:${number}` | 'metal'
+/** How the weights are kept and multiplied. The CPU knows `'f32'` only. */
+export type Precision = 'f32' | 'f16' | 'bf16'
 /** How the vectors of a text's tokens become one vector. */
 export type Pooling = 'cls' | 'mean' | 'max' | 'mean_sqrt_len_tokens' | 'weightedmean' | 'lasttoken'
 
@@ -56,9 +59,12 @@ const MAX_THREADS = 512
 export interface ModelOptions {
   /** Branch, tag or commit. Default `main`. */
   readonly revision?: string | undefined
-  /** What computes. Default `'cpu'`. */
+  /** What computes. Default `'cpu'`. A device that cannot be used is a `ModelInitializationError` of the load. */
   readonly device?: Device | undefined
-  /** Precision of weights and arithmetic. Default `'f32'`. */
+  /**
+   * Precision of weights and arithmetic. Default `'f32'`. What a device or model does not compute soundly in 16 bits is
+   * refused as `UnsupportedModelError`, before a download where the model is registered.
+   */
   readonly precision?: Precision | undefined
   /**
    * Longest text in tokens, prompt and special tokens counted; capped at what the model has positions for.
@@ -123,11 +129,18 @@ function hubUrl(value: unknown, name: string): string {
   throw new InvalidInputError(`${name} must be a URL like https://huggingface.co, not ${shown}`, { option: name })
 }
 
+function device(value: unknown, name: string): Device {
+  if (typeof value === 'string' && /^(cpu|cuda|cuda:\d{1,4}|metal)$/.test(value)) return value as Device
+  const allowed = ['cpu', 'cuda', 'cuda:N', 'metal']
+  const message = `${name} must be one of ${allowed.join(', ')} (N: number of a GPU, from 0), not ${describe(value)}`
+  throw new InvalidInputError(message, { option: name, allowed })
+}
+
 /** The checks of {@link ModelOptions}. */
 export const MODEL_OPTION_CHECKS: OptionChecks<ModelOptions> = {
   revision: text,
-  device: oneOf(['cpu']),
-  precision: oneOf(['f32']),
+  device,
+  precision: oneOf(['f32', 'f16', 'bf16']),
   maxLength: wholeNumber(1),
   batchSize: wholeNumber(1),
   normalize: flag,

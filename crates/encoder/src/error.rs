@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::{ConfigError, WeightsError};
+use crate::{ConfigError, Device, WeightsError};
 
 /// A batch that a model cannot compute, or a pass that was stopped.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -68,6 +68,9 @@ pub enum EncodeError {
         /// The file, and the system's reason.
         reason: String,
     },
+    /// The device failed, or ran out of memory. The model stays loaded: the next batch may do.
+    #[error("inference failed: {0}")]
+    Device(DeviceError),
     /// The parts of the batch disagree.
     #[error("the batch has {actual} {part} where its lengths add up to {expected}")]
     Ragged {
@@ -90,4 +93,38 @@ pub enum LoadError {
     /// The weights are absent, damaged or of another model.
     #[error(transparent)]
     Weights(#[from] WeightsError),
+    /// The device is not there, or refused the weights.
+    #[error("{0}; device 'cpu' is always there")]
+    Device(DeviceError),
+    /// This build of the library does not compute on that device.
+    #[error("device '{device}' is not in this build: {advice}")]
+    DeviceNotBuilt {
+        /// The device.
+        device: Device,
+        /// What to do.
+        advice: &'static str,
+    },
+    /// The weights do not fit into the memory that is left.
+    #[error(
+        "the weights take {needed} bytes on device '{device}', which has {available} left: free memory, raise the limit, \
+         or choose a smaller model"
+    )]
+    NotEnoughMemory {
+        /// The device.
+        device: Device,
+        /// Bytes of the weights as they will be held.
+        needed: u64,
+        /// Bytes that the device, the system or the container has left.
+        available: u64,
+    },
+}
+
+/// What a device said.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("device '{device}' failed: {reason}")]
+pub struct DeviceError {
+    /// The device.
+    pub device: Device,
+    /// Its message.
+    pub reason: String,
 }

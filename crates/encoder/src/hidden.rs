@@ -78,23 +78,46 @@ impl Hidden {
     /// # Panics
     /// When `out` has another size, or when `pooling` reads rows that were not computed (see [`Pooling::rows`]).
     pub fn pool(&self, pooling: Pooling, out: &mut [f32]) {
+        self.pool_behind(pooling, &vec![0; self.sequences()], out);
+    }
+
+    /// As [`pool`](Self::pool), of the rows behind the first `prompts[i]` of sequence i (sentence-transformers'
+    /// `include_prompt: false`). There a prompt's tokens are masked: [`Pooling::Cls`] is the first row behind them, the rows of
+    /// [`Pooling::WeightedMean`] keep the weights of their own places, and a sequence that is nothing but prompt gives zeros,
+    /// its first row under [`Pooling::Cls`], and minus infinity under [`Pooling::Max`].
+    ///
+    /// # Panics
+    /// As [`pool`](Self::pool); when `prompts` has not one number for each sequence, or has one that is not 0 where only some
+    /// rows were computed.
+    pub fn pool_behind(&self, pooling: Pooling, prompts: &[usize], out: &mut [f32]) {
         assert_eq!(out.len(), self.sequences() * self.hidden_size, "one row of the hidden size for each sequence");
+        assert_eq!(prompts.len(), self.sequences(), "one prompt length for each sequence");
         assert!(
-            self.kind == Rows::All || self.kind == pooling.rows(),
+            self.kind == Rows::All || self.kind == pooling.rows() && prompts.iter().all(|prompt| *prompt == 0),
             "{} pooling reads rows {:?}, only {:?} were computed",
             pooling.name(),
             pooling.rows(),
             self.kind
         );
-        for (i, out) in out.chunks_exact_mut(self.hidden_size).enumerate() {
+        for ((i, out), prompt) in out.chunks_exact_mut(self.hidden_size).enumerate().zip(prompts) {
             let rows = self.rows(i);
+            let Some(count) = rows.count.checked_sub(*prompt).filter(|count| *count > 0) else {
+                match pooling {
+                    Pooling::Cls => out.copy_from_slice(rows.row(0)),
+                    Pooling::Max => out.fill(f32::NEG_INFINITY),
+                    _ => out.fill(0.0),
+                }
+                continue;
+            };
+            let data = &rows.data[prompt * rows.stride..];
             match pooling {
-                Pooling::Cls => out.copy_from_slice(rows.row(0)),
+                Pooling::Cls => out.copy_from_slice(rows.row(*prompt)),
                 Pooling::LastToken => out.copy_from_slice(rows.row(rows.len() - 1)),
-                Pooling::Mean => mean_pool(self.isa, rows.data, rows.stride, rows.count, out),
-                Pooling::Max => max_pool(self.isa, rows.data, rows.stride, rows.count, out),
-                Pooling::MeanSqrtLen => mean_sqrt_len_pool(self.isa, rows.data, rows.stride, rows.count, out),
-                Pooling::WeightedMean => weighted_mean_pool(self.isa, rows.data, rows.stride, rows.count, out),
+                Pooling::Mean => mean_pool(self.isa, data, rows.stride, count, out),
+                Pooling::Max => max_pool(self.isa, data, rows.stride, count, out),
+                Pooling::MeanSqrtLen => mean_sqrt_len_pool(self.isa, data, rows.stride, count, out),
+                Pooling::WeightedMean if *prompt == 0 => weighted_mean_pool(self.isa, data, rows.stride, count, out),
+                Pooling::WeightedMean => rows.weighted_mean_behind(*prompt, out),
             }
         }
     }
@@ -123,6 +146,17 @@ impl<'a> SequenceRows<'a> {
     /// The rows where they lie: row r begins at r times the second value, which is how far apart they are.
     pub(crate) fn block(&self) -> (&'a [f32], usize) {
         (self.data, self.stride)
+    }
+
+    /// The mean of the rows from `first` on, each with its own place, counted from 1, as its weight.
+    fn weighted_mean_behind(&self, first: usize, out: &mut [f32]) {
+        let place = |row: usize| (row + 1) as f32;
+        out.fill(0.0);
+        for row in first..self.count {
+            out.iter_mut().zip(self.row(row)).for_each(|(sum, value)| *sum += place(row) * value);
+        }
+        let weights: f32 = (first..self.count).map(place).sum();
+        out.iter_mut().for_each(|sum| *sum /= weights);
     }
 
     /// All rows in token order.

@@ -39,24 +39,34 @@
 //! # }
 //! ```
 
+#[cfg(feature = "candle")]
+pub mod candle;
+pub mod device;
 pub mod encoder;
 pub mod error;
 pub mod families;
 pub mod heads;
 pub mod hidden;
+mod load;
+pub mod memory;
 pub mod pooling;
 pub mod positions;
 pub mod scratch;
 pub mod simd;
+mod size;
 pub mod spec;
 pub mod static_embedding;
 pub mod weights;
 
+#[cfg(feature = "candle")]
+pub use candle::load_candle;
+pub use device::{Device, Precision, UnknownName};
 pub use encoder::{Context, Encoder, EncoderInput, Flow, InputLimits, Rows};
-pub use error::{EncodeError, LoadError};
+pub use error::{DeviceError, EncodeError, LoadError};
 pub use families::{Architecture, ConfigError, parse_config};
 pub use heads::{Classifier, Lexical, MaskedLm, MlmPooling, MlmSettings, Projection, TokenLogits};
 pub use hidden::{Hidden, SequenceRows};
+pub use load::{device_is_built, load};
 pub use pooling::Pooling;
 pub use scratch::{Scratch, Teamwork};
 pub use simd::load_simd;

@@ -31,6 +31,7 @@ pub struct Scratch {
     spare: Option<AlignedVec>,
     profiling: bool,
     teamwork: Teamwork,
+    peak: usize,
     /// Whether it pays that threads work together.
     pub(crate) team: TeamRecord,
 }
@@ -60,6 +61,11 @@ impl Scratch {
         let batches: usize = self.batches.iter_mut().map(|buffers| get_mut(buffers).bytes()).sum();
         let threads: usize = self.threads.iter_mut().map(|buffers| get_mut(buffers).bytes()).sum();
         batches + threads + self.spare.as_ref().map_or(0, AlignedVec::bytes)
+    }
+
+    /// The most bytes that any pass has held so far, its result and what was given back since included.
+    pub fn peak_bytes(&self) -> usize {
+        self.peak
     }
 
     /// Whether threads may work together on one batch.
@@ -120,8 +126,9 @@ impl Scratch {
         }
     }
 
-    /// Lets go of what is too large to keep.
-    pub(crate) fn trim(&mut self) {
+    /// Ends a pass that has `output` bytes of results: lets go of what is too large to keep.
+    pub(crate) fn trim(&mut self, output: usize) {
+        self.peak = self.peak.max(self.bytes() + output);
         let team = KEEP_BYTES * self.threads.len();
         for (rank, buffers) in self.batches.iter_mut().enumerate() {
             let buffers = get_mut(buffers);

@@ -69,10 +69,10 @@ pub(crate) fn load(error: LoadError) -> Failure {
     let message = error.to_string();
     match error {
         LoadError::Hub(error) => hub(error),
-        LoadError::Encoder(error) => Failure::new(encoder(&error), message),
+        LoadError::Encoder(error) => encoder(&error, message),
+        LoadError::Refused { .. } => Failure::new(ErrorKind::UnsupportedModel, message).of_option("precision"),
         LoadError::UnsupportedModule { .. }
         | LoadError::UnsupportedValue { .. }
-        | LoadError::PromptNotPooled { .. }
         | LoadError::WrongKind { .. }
         | LoadError::NotOfKind { .. } => Failure::new(ErrorKind::UnsupportedModel, message),
         LoadError::MaxLengthTooSmall { value, special } => Failure::new(ErrorKind::InvalidInput, message)
@@ -86,8 +86,9 @@ pub(crate) fn load(error: LoadError) -> Failure {
     }
 }
 
-fn encoder(error: &simile_encoder::LoadError) -> ErrorKind {
-    use simile_encoder::LoadError::{Config, Weights};
+/// An encoder could not be loaded, or its device is not there.
+pub(crate) fn encoder(error: &simile_encoder::LoadError, message: String) -> Failure {
+    use simile_encoder::LoadError::{Config, Device, DeviceNotBuilt, Weights};
     match error {
         Config(
             ConfigError::MissingModelType { .. }
@@ -100,8 +101,9 @@ fn encoder(error: &simile_encoder::LoadError) -> ErrorKind {
             | WeightsError::LegacyTorch { .. }
             | WeightsError::PickleGlobal { .. }
             | WeightsError::NotAStateDict { .. },
-        ) => ErrorKind::UnsupportedModel,
-        _ => ErrorKind::ModelInitialization,
+        ) => Failure::new(ErrorKind::UnsupportedModel, message),
+        Device(_) | DeviceNotBuilt { .. } => Failure::new(ErrorKind::ModelInitialization, message).of_option("device"),
+        _ => Failure::new(ErrorKind::ModelInitialization, message),
     }
 }
 

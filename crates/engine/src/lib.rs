@@ -57,6 +57,6 @@ pub use statistics::{Statistics, StatisticsSnapshot};
 pub use simile_hub::{HubOptions, HubSettings, ModelFiles, ModelRequest, Progress, Source, cache_dir};
 #[doc(no_inline)]
 pub use simile_pipeline::{
-    Chunk, ChunkRequest, DescriptorOverrides, HeadDescriptor, HeadModel, Matryoshka, ModelDescriptor, ModelKind,
-    Origin, Pooling, Precision, RegistryEntry, Role, Truncate, registry,
+    Chunk, ChunkRequest, DescriptorOverrides, Device, HeadDescriptor, HeadModel, Matryoshka, ModelDescriptor,
+    ModelKind, Origin, Pooling, Precision, RegistryEntry, Role, TextModel, Truncate, registry,
 };

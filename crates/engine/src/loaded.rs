@@ -15,8 +15,8 @@ use simile_encoder::{Context, EncodeError};
 use simile_hub::{HubSettings, ModelFiles, ModelRequest, Progress, Stop};
 use simile_kernels::Isa;
 use simile_pipeline::{
-    Chunk, ChunkRequest, DescriptorOverrides, HeadModel, Input, LoadOptions, ModelKind, NonFinite, Outputs,
-    PipelineError, Precision, Role, TextModel, Tokens, Truncate,
+    Chunk, ChunkRequest, DescriptorOverrides, Device, HeadModel, Input, LoadOptions, ModelKind, NonFinite, Outputs,
+    PipelineError, Precision, Role, TextModel, Tokens, Truncate, device_is_built, support,
 };
 
 use crate::cancel::{CancelToken, Listener};
@@ -47,6 +47,8 @@ pub struct LoadRequest {
     pub truncate: Option<Truncate>,
     /// Facts that the caller knows better than files and registry.
     pub descriptor: Option<DescriptorOverrides>,
+    /// What computes.
+    pub device: Device,
     /// Number format of weights and arithmetic.
     pub precision: Precision,
     /// What the model is to give.
@@ -221,8 +223,7 @@ impl Model for LoadedModel {
         match self.loaded() {
             Loaded::Text(model) => {
                 let width = width.unwrap_or_else(|| model.dimensions());
-                let ids: Vec<&[u32]> = batch.iter().map(|tokens| &tokens.ids[..]).collect();
-                model.encode(&ids, width, &mut out.fixed(batch.len(), width), context)
+                model.encode(batch, width, &mut out.fixed(batch.len(), width), context)
             }
             Loaded::Head(model) => {
                 model.encode(batch, out, context)?;
@@ -405,6 +406,19 @@ fn resolve(
     report: &mut dyn FnMut(Progress),
 ) -> Result<(String, Load<LoadedModel>), Failure> {
     request.threads.map(threads::check).transpose()?;
+    // Before anything is downloaded: nothing in the files would change the answer.
+    device_is_built(request.device).map_err(|error| convert::encoder(&error, error.to_string()))?;
+    let sparse = request.kind == ModelKind::Sparse;
+    support::check(None, sparse, request.device, request.precision).map_err(convert::load)?;
+    if sparse {
+        simile_pipeline::check_id(&request.model.id_or_folder).map_err(convert::load)?;
+    }
+    if sparse && simile_pipeline::is_computed(&request.model.id_or_folder) {
+        let (max_length, truncate) = (request.max_length, request.truncate);
+        let options = LoadOptions { max_length, truncate, ..LoadOptions::new(isa) };
+        let key = format!("computed\n{max_length:?}\n{truncate:?}");
+        return Ok((key, Box::new(move || Ok(LoadedModel::new(Loaded::Head(simile_pipeline::computed(&options)))))));
+    }
     let download = Arc::new(StopDownload(Stop::default()));
     abandoned.listen(&download);
     let files = simile_hub::obtain(&request.model, &request.hub, &download.0, report).map_err(convert::hub)?;
@@ -414,6 +428,7 @@ fn resolve(
         truncate: request.truncate,
         descriptor: request.descriptor,
         isa,
+        device: request.device,
         precision: request.precision,
     };
     let kind = request.kind;

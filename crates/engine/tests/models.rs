@@ -75,7 +75,7 @@ fn services_that_ask_for_the_same_share_one_model() {
     assert!(Arc::ptr_eq(&model, &load(&second).unwrap()));
     let shorter = load(&other).unwrap();
     assert!(!Arc::ptr_eq(&model, &shorter));
-    assert_eq!(shorter.max_length(), 16);
+    assert_eq!(shorter.text().unwrap().max_length(), 16);
 }
 
 #[test]

@@ -198,13 +198,19 @@ impl TryFrom<Sibling> for RemoteFile {
 }
 
 /// Small files that the loader reads where they are there.
-const SMALL: [&str; 6] = [
+const SMALL: [&str; 11] = [
     "config.json",
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
     "modules.json",
     "config_sentence_transformers.json",
+    // ColBERT's rules, and the two heads of BGE-M3: 2 MB.
+    "artifact.metadata",
+    "sparse_linear.pt",
+    "sparse_linear.safetensors",
+    "colbert_linear.pt",
+    "colbert_linear.safetensors",
 ];
 
 /// The folder of a file, with its slash, and the name in it.
@@ -317,6 +323,24 @@ mod tests {
                     "0_Transformer/tokenizer.json",
                     "2_Dense/model.safetensors",
                     "0_Transformer/model.safetensors",
+                ],
+            ),
+            (
+                &[
+                    "model.safetensors",
+                    "artifact.metadata",
+                    "colbert_linear.pt",
+                    "config.json",
+                    "sparse_linear.pt",
+                    "tokenizer.json",
+                ],
+                &[
+                    "config.json",
+                    "tokenizer.json",
+                    "sparse_linear.pt",
+                    "artifact.metadata",
+                    "colbert_linear.pt",
+                    "model.safetensors",
                 ],
             ),
         ];

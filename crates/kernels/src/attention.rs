@@ -147,10 +147,12 @@ impl Head {
         };
         let padded = seen.len().next_multiple_of(width);
         // A block sees no more than this, and one panel more when it does not begin at a panel.
-        let scores_ld = match args.mask.window {
+        let widest = match args.mask.window {
             Some(window) => padded.min((tile + 2 * window).next_multiple_of(width).saturating_add(width)),
             None => padded,
         };
+        // Rows that lie a multiple of 2 KiB apart would share few sets of the first-level cache.
+        let scores_ld = if (widest * size_of::<f32>()).is_multiple_of(2048) { widest + width } else { widest };
         scratch.keys.grow(padded * args.head_dim);
         scratch.scores.grow(scores_ld * tile);
         let (keys, scores) = (scratch.keys.as_mut_ptr(), scratch.scores.as_mut_ptr());

@@ -48,23 +48,13 @@ impl SimdOp for SumRows<'_> {
     }
 }
 
-/// `out += scale * x` for `rows` rows of `width` values; `*_ld` are the values from a row to the next.
+/// `out += x` for `rows` rows of `width` values; `*_ld` are the values from a row to the next.
 ///
 /// # Safety
 /// `x` must be valid for reads, and `out` for reads and writes, of `rows` rows of `width` values; they must not overlap, and
 /// nothing else may write to them meanwhile.
-#[allow(clippy::too_many_arguments, reason = "two matrices, each with its stride")]
-pub unsafe fn add_rows(
-    isa: Isa,
-    x: *const f32,
-    x_ld: usize,
-    out: *mut f32,
-    out_ld: usize,
-    rows: usize,
-    width: usize,
-    scale: f32,
-) {
-    isa.run(AddRows { x, x_ld, out, out_ld, rows, width, scale });
+pub unsafe fn add_rows(isa: Isa, x: *const f32, x_ld: usize, out: *mut f32, out_ld: usize, rows: usize, width: usize) {
+    isa.run(AddRows { x, x_ld, out, out_ld, rows, width });
 }
 
 struct AddRows {
@@ -74,7 +64,6 @@ struct AddRows {
     out_ld: usize,
     rows: usize,
     width: usize,
-    scale: f32,
 }
 
 impl SimdOp for AddRows {
@@ -83,13 +72,12 @@ impl SimdOp for AddRows {
     #[inline(always)]
     fn eval<S: Simd>(self, simd: S) {
         let (whole, tail) = (self.width - self.width % S::LANES, self.width % S::LANES);
-        let scale = simd.splat(self.scale);
         for row in 0..self.rows {
             let (x, out) = (self.x.wrapping_add(row * self.x_ld), self.out.wrapping_add(row * self.out_ld));
             for at in (0..whole).step_by(S::LANES) {
                 // SAFETY: the caller of `add_rows` promises the rows.
                 unsafe {
-                    let sum = simd.mul_add(simd.load(x.add(at)), scale, simd.load(out.add(at)));
+                    let sum = simd.add(simd.load(x.add(at)), simd.load(out.add(at)));
                     simd.store(out.add(at), sum);
                 }
             }
@@ -97,7 +85,7 @@ impl SimdOp for AddRows {
                 // SAFETY: as above.
                 unsafe {
                     let sum = simd.load_part(out.add(whole), tail);
-                    let sum = simd.mul_add(simd.load_part(x.add(whole), tail), scale, sum);
+                    let sum = simd.add(simd.load_part(x.add(whole), tail), sum);
                     simd.store_part(out.add(whole), sum, tail);
                 }
             }

@@ -2,7 +2,7 @@
 
 use napi::bindgen_prelude::Either;
 use napi_derive::napi;
-use simile_engine::{LoadedModel, Matryoshka, ModelDescriptor, Origin, RegistryEntry, registry};
+use simile_engine::{Matryoshka, ModelDescriptor, Origin, RegistryEntry, TextModel, registry};
 
 /// A row of the registry.
 #[napi(object, object_from_js = false, use_nullable = true)]
@@ -103,7 +103,7 @@ pub struct NativeModelInfo {
 }
 
 impl NativeModelInfo {
-    pub(crate) fn of(model: &LoadedModel) -> NativeModelInfo {
+    pub(crate) fn of(model: &TextModel) -> NativeModelInfo {
         NativeModelInfo {
             dimensions: model.dimensions() as u32,
             max_length: model.max_length() as u32,

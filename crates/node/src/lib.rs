@@ -25,6 +25,7 @@ mod cancel;
 mod cpu;
 mod descriptor;
 mod failure;
+mod head;
 mod model;
 mod progress;
 mod request;

@@ -4,12 +4,13 @@ use napi::bindgen_prelude::{Function, Object};
 use napi::threadsafe_function::ThreadsafeFunctionCallMode;
 use napi::{Env, Error, Result, Status};
 use napi_derive::napi;
-use simile_engine::{CountJob, Failure, LazyModel, LoadRequest};
+use simile_engine::{CountJob, EmbedJob, ErrorKind, Failure, LazyModel, LoadRequest};
 
 use crate::batch::NativeTextBatch;
 use crate::cancel::NativeCancel;
 use crate::descriptor::NativeModelInfo;
 use crate::failure::NativeFailure;
+use crate::head::NativeHeadInfo;
 use crate::progress::{NativeProgress, Reports};
 use crate::request::{NativeChunkOptions, NativeEmbedOptions, NativeLoadRequest, priority, role};
 use crate::result::{NativeChunks, NativeResult, NativeTokenCounts};
@@ -60,17 +61,32 @@ impl NativeModel {
         match &self.model {
             Ok(model) => model.load(&cancel.token, move |outcome| {
                 // Made here and not on the JavaScript thread: it hashes.
-                settle.with(outcome.map(|model| NativeModelInfo::of(&model)), |info| info);
+                let info = outcome.and_then(|model| model.text().map(NativeModelInfo::of).ok_or_else(other_kind));
+                settle.with(info, |info| info);
             }),
             Err(failure) => settle.fail(failure.clone()),
         }
         Ok(promise)
     }
 
-    /// What is known of the model; `null` while it is not loaded.
+    /// As `load`, for a model that is not dense.
+    #[napi(catch_unwind, ts_return_type = "Promise<NativeHeadInfo | NativeFailure>")]
+    pub fn load_head<'env>(&self, env: &'env Env, cancel: &NativeCancel) -> Result<Object<'env>> {
+        let (settle, promise) = Settle::new(env)?;
+        match &self.model {
+            Ok(model) => model.load(&cancel.token, move |outcome| {
+                let info = outcome.and_then(|model| model.head().map(NativeHeadInfo::of).ok_or_else(other_kind));
+                settle.with(info, |info| info);
+            }),
+            Err(failure) => settle.fail(failure.clone()),
+        }
+        Ok(promise)
+    }
+
+    /// What is known of the dense model; `null` while it is not loaded.
     #[napi(catch_unwind)]
     pub fn info(&self) -> Option<NativeModelInfo> {
-        self.model.as_ref().ok()?.get()?.ok().map(|model| NativeModelInfo::of(&model))
+        self.model.as_ref().ok()?.get()?.ok()?.text().map(NativeModelInfo::of)
     }
 
     /// Embeds the texts of `batch`, which is empty then. Loads the model first if need be.
@@ -86,6 +102,29 @@ impl NativeModel {
         let job = options.into_job(batch.take());
         match (&self.model, job) {
             (Ok(model), Ok(job)) => {
+                model.embed(job, &cancel.token, move |result| settle.with(result, NativeResult::from));
+            }
+            (Err(failure), _) => settle.fail(failure.clone()),
+            (_, Err(failure)) => settle.fail(failure),
+        }
+        Ok(promise)
+    }
+
+    /// Scores the texts of `batch`, each with its query: `queries` holds one for all, or one for each. Both are empty then.
+    #[napi(catch_unwind, ts_return_type = "Promise<NativeResult | NativeFailure>")]
+    pub fn score<'env>(
+        &self,
+        env: &'env Env,
+        queries: &NativeTextBatch,
+        batch: &NativeTextBatch,
+        options: NativeEmbedOptions,
+        cancel: &NativeCancel,
+    ) -> Result<Object<'env>> {
+        let (settle, promise) = Settle::new(env)?;
+        let (queries, texts) = (queries.take(), batch.take());
+        match (&self.model, options.into_job(texts)) {
+            (Ok(model), Ok(job)) => {
+                let job = EmbedJob { queries, ..job };
                 model.embed(job, &cancel.token, move |result| settle.with(result, NativeResult::from));
             }
             (Err(failure), _) => settle.fail(failure.clone()),
@@ -154,7 +193,7 @@ impl NativeModel {
     #[napi(catch_unwind)]
     pub fn contract(&self, dimensions: u32) -> Result<String> {
         let model = self.model.as_ref().ok().and_then(LazyModel::get).and_then(std::result::Result::ok);
-        match model {
+        match model.as_ref().and_then(|model| model.text()) {
             Some(model) => Ok(model.contract(Some(dimensions as usize))),
             None => Err(Error::new(Status::GenericFailure, "the model is not loaded")),
         }
@@ -173,4 +212,9 @@ impl NativeModel {
             model.dispose();
         }
     }
+}
+
+/// The kind is asked for when a model is made, so this is a mistake of the TypeScript side.
+fn other_kind() -> Failure {
+    Failure::new(ErrorKind::Internal, "the model is of another kind than was asked for")
 }

@@ -10,8 +10,8 @@ use std::time::Duration;
 use napi::bindgen_prelude::{Either, Null};
 use napi_derive::napi;
 use simile_engine::{
-    ChunkJob, ChunkRequest, DescriptorOverrides, EmbedJob, ErrorKind, Failure, HubOptions, HubSettings, LoadRequest,
-    Matryoshka, MaxWait, ModelRequest, Pooling, Precision, Priority, Role, Truncate, cache_dir,
+    ChunkJob, ChunkRequest, DescriptorOverrides, Device, EmbedJob, ErrorKind, Failure, HubOptions, HubSettings,
+    LoadRequest, Matryoshka, MaxWait, ModelKind, ModelRequest, Pooling, Precision, Priority, Role, Truncate, cache_dir,
 };
 
 /// Which model, and how. Absent fields are the defaults.
@@ -40,9 +40,11 @@ pub struct NativeLoadRequest {
     pub normalize: Option<bool>,
     /// `'end'`, `'start'` or `'error'`.
     pub truncate: Option<String>,
-    /// `'cpu'`.
+    /// `'dense'`, `'sparse'`, `'multi-vector'` or `'rerank'`; absent: dense.
+    pub kind: Option<String>,
+    /// `'cpu'`, `'cuda'`, `'cuda:1'`, `'metal'`.
     pub device: Option<String>,
-    /// `'f32'`.
+    /// `'f32'`, `'f16'`, `'bf16'`.
     pub precision: Option<String>,
     /// Threads of the process-wide pool.
     pub threads: Option<u32>,
@@ -71,9 +73,8 @@ impl TryFrom<NativeLoadRequest> for LoadRequest {
     type Error = Failure;
 
     fn try_from(request: NativeLoadRequest) -> Result<LoadRequest, Failure> {
-        if let Some(device) = request.device {
-            word("device", &device, &[("cpu", ())])?;
-        }
+        let kinds = ModelKind::ALL.map(|kind| (kind.name(), kind));
+        let kind = request.kind.map(|name| word("kind", &name, &kinds)).transpose()?.unwrap_or_default();
         let lookup = |name: &str| request.environment.get(name).cloned();
         let home = std::env::home_dir();
         let options = HubOptions { endpoint: request.endpoint, token: request.token, offline: request.offline };
@@ -92,7 +93,9 @@ impl TryFrom<NativeLoadRequest> for LoadRequest {
             normalize: request.normalize,
             truncate: request.truncate.map(|name| parse::<Truncate>(&name)).transpose()?,
             descriptor: request.descriptor.map(TryInto::try_into).transpose()?,
+            device: request.device.map(|name| parse::<Device>(&name)).transpose()?.unwrap_or_default(),
             precision: request.precision.map(|name| parse::<Precision>(&name)).transpose()?.unwrap_or_default(),
+            kind,
             threads: request.threads.map(|threads| threads as usize),
         })
     }
@@ -142,6 +145,7 @@ impl NativeEmbedOptions {
     pub(crate) fn into_job(self, texts: Vec<String>) -> Result<EmbedJob, Failure> {
         Ok(EmbedJob {
             texts,
+            queries: Vec::new(),
             role: role(&self.role)?,
             instruction: self.instruction,
             dimensions: self.dimensions.map(|dimensions| dimensions as usize),

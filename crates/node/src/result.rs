@@ -1,6 +1,7 @@
 //! Vectors and counts on their way out.
 
 use std::cell::RefCell;
+use std::fmt::Display;
 
 use napi::bindgen_prelude::{Float32ArraySlice, Uint32ArraySlice};
 use napi::{Env, Error, Result, Status};
@@ -11,21 +12,26 @@ use simile_engine::{Chunk, EmbedOutput, TokenCounts};
 #[napi]
 pub struct NativeResult {
     data: RefCell<Vec<f32>>,
+    /// Indices of sparse values, parallel to `data`.
+    indices: RefCell<Vec<u32>>,
     dimensions: usize,
+    /// Where each row ends; empty when all have `dimensions` values.
+    ends: Vec<usize>,
     tokens: TokenCounts,
     contract_id: String,
 }
 
 impl From<EmbedOutput> for NativeResult {
     fn from(output: EmbedOutput) -> Self {
-        let EmbedOutput { data, dimensions, tokens, contract_id } = output;
-        NativeResult { data: RefCell::new(data), dimensions, tokens, contract_id }
+        let EmbedOutput { data, dimensions, ends, indices, tokens, contract_id } = output;
+        let (data, indices) = (RefCell::new(data), RefCell::new(indices));
+        NativeResult { data, indices, dimensions, ends, tokens, contract_id }
     }
 }
 
 #[napi]
 impl NativeResult {
-    /// Length of a vector.
+    /// Length of a vector; 0 when rows have lengths of their own.
     #[napi(getter)]
     pub fn dimensions(&self) -> u32 {
         self.dimensions as u32
@@ -54,8 +60,31 @@ impl NativeResult {
     #[napi(catch_unwind, ts_return_type = "Float32Array[]")]
     pub fn rows<'env>(&self, env: &'env Env, from: u32, to: u32) -> Result<Vec<Float32ArraySlice<'env>>> {
         self.take(from, to, |values| {
-            values.chunks_exact(self.dimensions).map(|row| Float32ArraySlice::copy_from(env, row)).collect()
+            let first = self.end(from);
+            (from..to)
+                .map(|row| Float32ArraySlice::copy_from(env, &values[self.end(row) - first..self.end(row + 1) - first]))
+                .collect()
         })
+    }
+
+    /// Indices of the values of sparse rows `from` up to, not including, `to`, each in memory of its own. Taken before the
+    /// rows, which let the memory go.
+    #[napi(catch_unwind, ts_return_type = "Uint32Array[]")]
+    pub fn indices<'env>(&self, env: &'env Env, from: u32, to: u32) -> Result<Vec<Uint32ArraySlice<'env>>> {
+        let indices = self.indices.borrow();
+        (from..to)
+            .map(|row| {
+                let range = self.end(row)..self.end(row + 1);
+                let row = indices.get(range).ok_or_else(|| missing(from, to, indices.len()))?;
+                Uint32ArraySlice::copy_from(env, row)
+            })
+            .collect()
+    }
+
+    /// Where each row ends, in values from the first row on; empty when all have `dimensions` values.
+    #[napi(getter, catch_unwind, ts_return_type = "Uint32Array")]
+    pub fn ends<'env>(&self, env: &'env Env) -> Result<Uint32ArraySlice<'env>> {
+        Uint32ArraySlice::copy_from(env, self.ends.iter().map(|&end| end as u32).collect::<Vec<_>>())
     }
 
     /// Rows `from` up to, not including, `to`, one after the other in one piece of memory. With the last row the memory
@@ -70,6 +99,7 @@ impl NativeResult {
     #[napi(catch_unwind)]
     pub fn release(&self) {
         self.data.take();
+        self.indices.take();
     }
 }
 
@@ -77,16 +107,30 @@ impl NativeResult {
     /// What `copy` makes of the values of rows `from` up to `to`.
     fn take<T>(&self, from: u32, to: u32, copy: impl FnOnce(&[f32]) -> Result<T>) -> Result<T> {
         let mut data = self.data.borrow_mut();
-        let (from, to) = (from as usize * self.dimensions, to as usize * self.dimensions);
-        let values = data.get(from..to).ok_or_else(|| {
-            Error::new(Status::InvalidArg, format!("values {from} to {to} of {} are not there", data.len()))
-        })?;
+        let last = if self.ends.is_empty() { self.end(to) == data.len() } else { to as usize == self.ends.len() };
+        let (from, to) = (self.end(from), self.end(to));
+        let values = data.get(from..to).ok_or_else(|| missing(from, to, data.len()))?;
         let taken = copy(values);
-        if to == data.len() {
+        if last {
             *data = Vec::new();
+            self.indices.take();
         }
         taken
     }
+
+    /// Where the row before `row` ends. Rows that are not there end behind all values.
+    fn end(&self, row: u32) -> usize {
+        let row = row as usize;
+        match row {
+            0 => 0,
+            _ if self.ends.is_empty() => row * self.dimensions,
+            _ => self.ends.get(row - 1).copied().unwrap_or(usize::MAX),
+        }
+    }
+}
+
+fn missing(from: impl Display, to: impl Display, count: usize) -> Error {
+    Error::new(Status::InvalidArg, format!("values {from} to {to} of {count} are not there"))
 }
 
 /// Token counts of one call.

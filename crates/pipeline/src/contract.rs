@@ -35,12 +35,18 @@ pub(crate) struct Contract {
     /// Values in force of the tokenizer's BERT normalizer.
     normalizer: Option<BertValues>,
     pooling: Vec<&'static str>,
+    /// False where a prompt's tokens are left out of the pooling; not written where they are in it.
+    #[serde(skip_serializing_if = "is_true")]
+    include_prompt: bool,
     /// In pieces: a pattern's text does not say which of its braces are a placeholder.
     query_template: Option<Template>,
     passage_template: Option<Template>,
     default_instruction: Option<String>,
     max_length: usize,
     truncate: &'static str,
+    /// Whether vectors are layer-normalised before they are cut; not written where they are not.
+    #[serde(skip_serializing_if = "is_false")]
+    pub(crate) layer_norm: bool,
     normalize: bool,
     dimensions: usize,
     precision: &'static str,
@@ -91,6 +97,16 @@ impl ContentIdentity {
     }
 }
 
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference over")]
+fn is_true(flag: &bool) -> bool {
+    *flag
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference over")]
+fn is_false(flag: &bool) -> bool {
+    !*flag
+}
+
 /// What decides the ids of a text, besides its tokenizer's file.
 pub(crate) struct TextIdentity {
     /// Values in force of the tokenizer's BERT normalizer.
@@ -113,11 +129,13 @@ impl Contract {
             lowercase: descriptor.lowercase,
             normalizer: texts.normalizer,
             pooling: descriptor.pooling.iter().map(|pooling| pooling.name()).collect(),
+            include_prompt: descriptor.include_prompt,
             query_template: texts.templates.query,
             passage_template: texts.templates.passage,
             default_instruction: texts.templates.default_instruction,
             max_length: descriptor.max_length,
             truncate: descriptor.truncate.name(),
+            layer_norm: false,
             normalize: descriptor.normalize,
             dimensions,
             precision: precision.name(),
@@ -164,11 +182,13 @@ mod tests {
             lowercase: false,
             normalizer: Some(BertValues { lowercase: true, strip_accents: true, chinese_apart: true }),
             pooling: vec!["mean"],
+            include_prompt: true,
             query_template: Template::parse("query: {text}"),
             passage_template: None,
             default_instruction: None,
             max_length: 256,
             truncate: "end",
+            layer_norm: false,
             normalize: true,
             dimensions: 384,
             precision: "f32",
@@ -194,6 +214,7 @@ mod tests {
             ("a placeholder", |c| c.query_template = Template::parse("query: {instruction}{text}")),
             ("its name", |c| c.query_template = Some(Template::prefix("query: {instruction}"))),
             ("pooling", |c| c.pooling = vec!["cls"]),
+            ("no prompt in it", |c| c.include_prompt = false),
             ("more pooling", |c| c.pooling.push("cls")),
             ("query template", |c| c.query_template = Template::parse("query:{text}")),
             ("no query template", |c| c.query_template = None),
@@ -201,6 +222,7 @@ mod tests {
             ("instruction", |c| c.default_instruction = Some(String::new())),
             ("max length", |c| c.max_length = 255),
             ("truncate", |c| c.truncate = "error"),
+            ("layer norm", |c| c.layer_norm = true),
             ("normalize", |c| c.normalize = false),
             ("dimensions", |c| c.dimensions = 256),
             ("precision", |c| c.precision = "int8"),
@@ -213,8 +235,9 @@ mod tests {
             ids.push((name, changed.id()));
         }
         // A field that this list forgets would be missed: there are as many keys as the changes above name.
-        let keys = serde_json::from_str::<serde_json::Value>(&contract().to_json()).unwrap().as_object().unwrap().len();
-        assert_eq!(keys, 14, "a new field needs a line here");
+        let all = Contract { include_prompt: false, layer_norm: true, ..contract() };
+        let keys = serde_json::from_str::<serde_json::Value>(&all.to_json()).unwrap().as_object().unwrap().len();
+        assert_eq!(keys, 16, "a new field needs a line here");
         let same: Vec<_> =
             ids.iter().enumerate().filter(|(i, (_, id))| ids[..*i].iter().any(|(_, other)| other == id)).collect();
         assert!(same.is_empty(), "{same:?}");

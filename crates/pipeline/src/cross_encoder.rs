@@ -82,20 +82,31 @@ impl CrossEncoder {
                 supported: "end, error",
             });
         }
-        let task = Task { name: "sequence-classification", output: "scores" };
-        let (base, checkpoint) = Base::load(files, options, "", &task)?;
-        let architectures: Vec<&str> =
-            base.config["architectures"].as_array().into_iter().flatten().filter_map(|name| name.as_str()).collect();
-        if architectures.iter().any(|name| name.ends_with("ForCausalLM")) {
-            Self::yes_no(files, options, base, &checkpoint)
-        } else if architectures.iter().any(|name| name.ends_with("ForSequenceClassification")) {
-            Self::classifier(files, options, base, &checkpoint)
-        } else {
+        // Before the weights, which may be large.
+        let config = files.read_json(CONFIG)?.unwrap_or_default();
+        let architectures = config["architectures"].as_array().into_iter().flatten();
+        let ends = |end: &str| architectures.clone().any(|name| name.as_str().is_some_and(|name| name.ends_with(end)));
+        let answers = ends("ForCausalLM");
+        if answers && config["model_type"] != "qwen3" {
+            return Err(LoadError::UnsupportedValue {
+                file: CONFIG.to_owned(),
+                key: "model_type".to_owned(),
+                value: show(config.get("model_type")),
+                supported: "\"qwen3\" for a reranker that answers yes or no (its prompt is the model's own)".to_owned(),
+            });
+        }
+        if !answers && !ends("ForSequenceClassification") {
             let reason = format!(
                 "{CONFIG} has the architectures {}; a reranker has one that ends with ForSequenceClassification, or Qwen3ForCausalLM",
-                show(base.config.get("architectures"))
+                show(config.get("architectures"))
             );
-            Err(LoadError::NotOfKind { folder: files.folder.clone(), wanted: ModelKind::Rerank, reason })
+            return Err(LoadError::NotOfKind { folder: files.folder.clone(), wanted: ModelKind::Rerank, reason });
+        }
+        let task = Task { name: "sequence-classification", output: "scores" };
+        let (base, checkpoint) = Base::load(files, options, "", &task)?;
+        match answers {
+            true => Self::yes_no(files, options, base, &checkpoint),
+            false => Self::classifier(files, options, base, &checkpoint),
         }
     }
 
@@ -135,14 +146,6 @@ impl CrossEncoder {
         base: Base,
         checkpoint: &Checkpoint,
     ) -> Result<CrossEncoder, LoadError> {
-        if base.config["model_type"] != "qwen3" {
-            return Err(LoadError::UnsupportedValue {
-                file: CONFIG.to_owned(),
-                key: "model_type".to_owned(),
-                value: show(base.config.get("model_type")),
-                supported: "\"qwen3\" for a reranker that answers yes or no (its prompt is the model's own)".to_owned(),
-            });
-        }
         let id = |token: &str| {
             let known = base.tokenizer.id_of(token).filter(|id| (*id as usize) < base.encoder.vocab_size());
             known.ok_or_else(|| LoadError::Tokenizer {

@@ -89,6 +89,8 @@ pub struct ModelDescriptor {
     pub model_type: String,
     /// How hidden states become one vector; several are concatenated in this order.
     pub pooling: Vec<Pooling>,
+    /// Whether a prompt's tokens are pooled with the text's.
+    pub include_prompt: bool,
     /// Template of queries, a pattern with `{text}` and perhaps `{instruction}`.
     pub query_template: Option<String>,
     /// Template of passages.
@@ -120,6 +122,7 @@ pub struct ModelDescriptor {
 /// The values that options, files and registry agree on, before the model itself is loaded.
 pub(crate) struct Resolved {
     pub(crate) pooling: Vec<Pooling>,
+    pub(crate) include_prompt: bool,
     pub(crate) normalize: bool,
     pub(crate) max_length: usize,
     pub(crate) truncate: Truncate,
@@ -134,7 +137,7 @@ const DEFAULT_LENGTH: usize = 512;
 /// Decides every value. `positions` is the number of usable positions of the encoder.
 ///
 /// # Errors
-/// [`LoadError::Template`], [`LoadError::InvalidOverride`], [`LoadError::PromptNotPooled`].
+/// [`LoadError::Template`], [`LoadError::InvalidOverride`].
 pub(crate) fn resolve(
     options: &LoadOptions,
     files: &Files,
@@ -183,16 +186,9 @@ pub(crate) fn resolve(
         entry.and_then(|entry| entry.passage_template),
     )?;
 
-    if let Some(file) =
-        files.pooling.as_ref().filter(|pooling| !pooling.include_prompt && pooling_origin == Origin::Files)
-    {
-        for (role, template) in [(Role::Query, &query), (Role::Passage, &passage)] {
-            if let Some(template) = template {
-                let pattern = template.pattern().to_owned();
-                return Err(LoadError::PromptNotPooled { file: file.file.clone(), role, pattern });
-            }
-        }
-    }
+    // A pooling that is asked for is a new one, as the reference's default is.
+    let from_files = files.pooling.as_ref().filter(|_| pooling_origin == Origin::Files);
+    let include_prompt = from_files.is_none_or(|pooling| pooling.include_prompt);
     let matryoshka = overrides.matryoshka.unwrap_or(match entry {
         _ if !files.matryoshka.is_empty() => Matryoshka::Dimensions(files.matryoshka.clone()),
         Some(entry) if entry.matryoshka => Matryoshka::Any,
@@ -200,6 +196,7 @@ pub(crate) fn resolve(
     });
     Ok(Resolved {
         pooling,
+        include_prompt,
         normalize,
         max_length,
         truncate,

@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use simile_encoder::{Device, Precision};
 use simile_hub::HubError;
 
 use crate::{Matryoshka, ModelKind, Role};
@@ -17,6 +18,18 @@ pub enum LoadError {
     /// The architecture is not supported, or the weights are absent, damaged or of another model.
     #[error(transparent)]
     Encoder(#[from] simile_encoder::LoadError),
+    /// A model that gives no sound vectors on this device in this precision.
+    #[error("precision '{precision}' on device '{device}' is refused{}: {reason}", model.as_deref().map(|model| format!(" for {model}")).unwrap_or_default())]
+    Refused {
+        /// Its kind, where the reason is the model's.
+        model: Option<String>,
+        /// The device.
+        device: Device,
+        /// The precision.
+        precision: Precision,
+        /// Why, and what to take instead.
+        reason: &'static str,
+    },
     /// A file that every model needs is not there.
     #[error("'{}' has no {name}. {advice}", folder.display())]
     MissingFile {
@@ -101,19 +114,6 @@ pub enum LoadError {
         /// Whose template it is.
         role: Role,
         /// The template.
-        pattern: String,
-    },
-    /// The model leaves its prompt's tokens out of the pooling, which this library does not do.
-    #[error(
-        "{file}: include_prompt is false, so the tokens of the {role} prompt {pattern:?} would have to be left out of the \
-         pooling, which is not supported. Override both templates with null to use the model without prompts"
-    )]
-    PromptNotPooled {
-        /// The pooling's configuration file.
-        file: String,
-        /// Whose prompt it is.
-        role: Role,
-        /// The prompt's template.
         pattern: String,
     },
     /// The limit leaves no room for a text.

@@ -9,6 +9,8 @@
 //! contract ([`TextModel::contract`]) alone; nothing that changes a vector is ignored, it is applied or refused by name.
 
 mod backbone;
+mod bm25;
+mod bm42;
 mod chunk;
 mod contract;
 mod cross_encoder;
@@ -32,20 +34,25 @@ mod sentence_transformers;
 mod slices;
 mod sparse;
 mod static_files;
+pub mod support;
 mod template;
 mod tokenizer;
 mod vector_modules;
+mod words;
 
+pub use bm25::{computed, is_computed};
 pub use chunk::{Chunk, ChunkRequest};
 pub use descriptor::{DescriptorOverrides, Matryoshka, ModelDescriptor, Origin, Origins};
 pub use error::{LoadError, NonFinite, PipelineError};
 pub use head_model::{HeadDescriptor, HeadModel, load_head};
 pub use kind::ModelKind;
 pub use model::TextModel;
-pub use options::{LoadOptions, Precision, Truncate, UnknownName};
+pub use options::{Device, LoadOptions, Precision, Truncate, UnknownName};
 pub use outputs::Outputs;
 pub use plan::{DEFAULT_BATCH_SIZE, plan};
 pub use registry::{RegistryEntry, registered, registry};
-pub use simile_encoder::Pooling;
+pub use simile_encoder::{Pooling, device_is_built};
+pub use sparse::check_id;
+pub use support::{Support, support};
 pub use template::{Rendered, Role, Template, Templates};
 pub use tokenizer::{Input, Tokens};

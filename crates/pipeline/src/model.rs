@@ -22,6 +22,7 @@ use crate::contract::{ContentIdentity, Contract, TextIdentity};
 use crate::descriptor::{ModelDescriptor, Resolved, resolve};
 use crate::error::{LoadError, NonFinite, PipelineError};
 use crate::kind::ModelKind;
+use crate::layer_norm::LayerNorm;
 use crate::options::{LoadOptions, Precision};
 use crate::parts::{self, Parts, Sources};
 use crate::registry::{self, RegistryEntry};
@@ -30,6 +31,10 @@ use crate::static_files::{self, StaticFiles, UNLIMITED};
 use crate::template::{Role, Templates};
 use crate::tokenizer::{Tokenizer, Tokens};
 use crate::vector_modules::VectorModule;
+
+/// Models whose whole vector is layer-normalised (without weights) before it is cut to fewer dimensions, as their page says;
+/// no file of theirs does. Uncut it is not, as in sentence-transformers.
+const NORMED_BEFORE_CUT: [&str; 1] = ["nomic-ai/nomic-embed-text-v1.5"];
 
 /// A loaded model: text in, vectors out. Shared freely between threads.
 pub struct TextModel {
@@ -40,6 +45,8 @@ pub struct TextModel {
     templates: Templates,
     /// Modules on the pooled vector, in order.
     vector_modules: Vec<VectorModule>,
+    /// What happens to a vector before it is cut, and only then.
+    norm_before_cut: Option<LayerNorm>,
     content: ContentIdentity,
     descriptor: ModelDescriptor,
     /// Contract id of the native dimension: every result carries it, and it takes a hash.
@@ -64,6 +71,8 @@ impl TextModel {
         let Loaded { backbone, tokenizer, resolved, dimensions, model_type, content } = loaded;
         let vector_modules = read.vector_modules.iter().map(|config| VectorModule::load(options.isa, files, config));
         let vector_modules = vector_modules.collect::<Result<Vec<_>, _>>()?;
+        let normed = NORMED_BEFORE_CUT.iter().any(|id| files.id.eq_ignore_ascii_case(id));
+        let norm_before_cut = normed.then(|| LayerNorm::plain(options.isa, dimensions));
         let pattern = |role| resolved.templates.of(role).map(|template| template.pattern().to_owned());
         let descriptor = ModelDescriptor {
             id: files.id.clone(),
@@ -82,6 +91,7 @@ impl TextModel {
             size_bytes: entry.map(|entry| entry.size_bytes),
             gated: entry.is_some_and(|entry| entry.gated),
             origins: resolved.origins,
+            include_prompt: resolved.include_prompt,
             pooling: resolved.pooling,
         };
         Ok(TextModel {
@@ -91,6 +101,7 @@ impl TextModel {
             tokenizer,
             templates: resolved.templates,
             vector_modules,
+            norm_before_cut,
             // Last: other errors say more about weights than a hash that could not be taken.
             content: content?,
             descriptor,
@@ -124,7 +135,9 @@ impl TextModel {
 
     fn contract_fields(&self, dimensions: usize) -> Contract {
         let texts = TextIdentity { normalizer: self.tokenizer.normalizer(), templates: self.templates.clone() };
-        Contract::new(self.content.clone(), texts, &self.descriptor, self.precision, dimensions)
+        let mut contract = Contract::new(self.content.clone(), texts, &self.descriptor, self.precision, dimensions);
+        contract.layer_norm = self.norm_before_cut.is_some() && dimensions < self.dimensions();
+        contract
     }
 
     /// The output dimension of a call that asks for `dimensions` (`None`: native).
@@ -180,7 +193,12 @@ impl TextModel {
         match tokens.ids.iter().find(|id| **id as usize >= vocabulary) {
             Some(&id) => Err(PipelineError::TokenOutOfRange { id, vocabulary }),
             None if tokens.ids.is_empty() && !self.backbone.takes_no_tokens() => Err(PipelineError::NoTokens),
-            None => Ok(Some(tokens)),
+            None => {
+                let prompt = &rendered.whole[..rendered.text.start];
+                let counted = !prompt.is_empty() && !self.backbone.includes_prompt();
+                let prompt = if counted { self.tokenizer.prompt_length(prompt)? } else { 0 };
+                Ok(Some(Tokens { prompt, ..tokens }))
+            }
         }
     }
 
@@ -225,7 +243,7 @@ impl TextModel {
         self.backbone.memory_bytes() + self.vector_modules.iter().map(VectorModule::bytes).sum::<usize>()
     }
 
-    /// Computes one micro-batch: row i of `out` becomes the vector of the ids `batch[i]`.
+    /// Computes one micro-batch: row i of `out` becomes the vector of the text `batch[i]`.
     ///
     /// Forward, pooling, Dense modules, cut to `dimensions`, normalisation if the model normalises (the norm is at least
     /// 1e-12), all in f32. The result has an entry for each text; a row that is not finite is an error of its own text.
@@ -237,7 +255,7 @@ impl TextModel {
     /// When `out` has not one slice of `dimensions` values for each text, or `dimensions` is over the native one.
     pub fn encode(
         &self,
-        batch: &[&[u32]],
+        batch: &[&Tokens],
         dimensions: usize,
         out: &mut [&mut [f32]],
         ctx: &mut Context<'_>,
@@ -251,6 +269,9 @@ impl TextModel {
         let mut vectors = self.backbone.pooled(batch, ctx)?;
         for module in &self.vector_modules {
             vectors = module.apply(vectors, batch.len());
+        }
+        if let Some(norm) = self.norm_before_cut.as_ref().filter(|_| dimensions < self.dimensions()) {
+            vectors = norm.apply(vectors);
         }
         let vectors = vectors.chunks_exact(self.dimensions());
         Ok(vectors.zip(out).map(|(vector, row)| self.finish(&vector[..dimensions], row)).collect())
@@ -306,7 +327,7 @@ impl Loaded {
         parts.check(resolved.max_length)?;
         let dimensions = widths(read, parts.encoder.hidden_size(), resolved.pooling.len())?;
         let model_type = parts.model_type();
-        let backbone = Backbone::transformer(parts.encoder, &resolved.pooling);
+        let backbone = Backbone::transformer(parts.encoder, &resolved.pooling, resolved.include_prompt);
         Ok(Loaded { backbone, tokenizer: parts.tokenizer, resolved, dimensions, model_type, content: parts.content })
     }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+pub use simile_encoder::{Device, Precision, UnknownName};
 use simile_kernels::Isa;
 
 use crate::DescriptorOverrides;
@@ -33,39 +34,6 @@ impl Truncate {
     }
 }
 
-/// Number format of weights and arithmetic.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Precision {
-    /// 32-bit floats.
-    #[default]
-    F32,
-}
-
-impl Precision {
-    /// All formats.
-    pub const ALL: [Precision; 1] = [Precision::F32];
-
-    /// `"f32"`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Precision::F32 => "f32",
-        }
-    }
-}
-
-/// A word that names none of a closed set of values.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{what} '{value}' is not supported. Supported: {}", allowed.join(", "))]
-pub struct UnknownName {
-    /// What the word should name.
-    pub what: &'static str,
-    /// The word.
-    pub value: String,
-    /// The valid words.
-    pub allowed: Vec<&'static str>,
-}
-
 macro_rules! named {
     ($type:ty, $what:literal) => {
         impl fmt::Display for $type {
@@ -86,7 +54,6 @@ macro_rules! named {
     };
 }
 named!(Truncate, "truncation policy");
-named!(Precision, "precision");
 
 /// How to load a model. `None` everywhere means: as the model's files say, else as the registry says.
 #[derive(Clone, Debug)]
@@ -101,6 +68,8 @@ pub struct LoadOptions {
     pub descriptor: Option<DescriptorOverrides>,
     /// Instruction set to compute with.
     pub isa: Isa,
+    /// What computes. Default: [`Device::Cpu`].
+    pub device: Device,
     /// Number format. Default: [`Precision::F32`].
     pub precision: Precision,
 }
@@ -114,6 +83,7 @@ impl LoadOptions {
             truncate: None,
             descriptor: None,
             isa,
+            device: Device::default(),
             precision: Precision::default(),
         }
     }
@@ -128,9 +98,7 @@ mod tests {
         for policy in Truncate::ALL {
             assert_eq!(policy.name().parse(), Ok(policy));
         }
-        assert_eq!("f32".parse(), Ok(Precision::F32));
-        let error = "int8".parse::<Precision>().unwrap_err();
-        assert_eq!(error.to_string(), "precision 'int8' is not supported. Supported: f32");
-        assert!("END".parse::<Truncate>().is_err());
+        let error = "END".parse::<Truncate>().unwrap_err();
+        assert_eq!(error.to_string(), "truncation policy 'END' is not supported. Supported: end, start, error");
     }
 }

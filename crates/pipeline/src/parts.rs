@@ -9,13 +9,14 @@
 use std::thread;
 
 use serde_json::Value;
-use simile_encoder::{Encoder, load_simd};
+use simile_encoder::{Encoder, load};
 use simile_hub::ModelFiles;
 
 use crate::contract::ContentIdentity;
 use crate::error::LoadError;
 use crate::normalizer::BertKeys;
 use crate::options::LoadOptions;
+use crate::support;
 use crate::tokenizer::Tokenizer;
 use crate::vector_modules::VectorModuleConfig;
 
@@ -54,6 +55,8 @@ impl Parts {
             name: config_file.clone(),
             advice: "Give the folder of a transformers model",
         })?;
+        let model_type = config["model_type"].as_str();
+        support::check(model_type, false, options.device, options.precision)?;
         let tokenizer_json = tokenizer_json(files, folder)?;
         let tokenizer = Tokenizer::new(&files.folder, &tokenizer_json, sources.bert_keys, sources.lowercase)?;
 
@@ -62,7 +65,7 @@ impl Parts {
             let hashing = thread::Builder::new()
                 .name("simile-hash".to_owned())
                 .spawn_scoped(scope, || ContentIdentity::read(files, &config_file, folder, sources.modules));
-            let encoder = load_simd(options.isa, &config, &encoder_folder);
+            let encoder = load(options.device, options.precision, options.isa, &config, &encoder_folder);
             let content = match hashing.map(|thread| thread.join()) {
                 Ok(Ok(content)) => content,
                 // No thread was to be had, or it panicked: here, where a panic is seen.

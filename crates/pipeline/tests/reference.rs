@@ -3,7 +3,7 @@
 mod common;
 
 use common::{
-    Golden, Machine, STATIC, TINY, TOLERANCE, difference, files, golden, load, real, reference, rows,
+    Golden, Machine, STATIC, TINY, TOLERANCE, copy, difference, files, golden, real, reference, rows,
     saved_by_sentence_transformers, static_reference, tiny,
 };
 use simile_kernels::Isa;
@@ -53,7 +53,10 @@ fn tiny_checkpoints() {
             golden.vectors = rows(&static_reference()["f32"]);
         }
         for isa in Isa::available() {
-            let model = load(&tiny(name), isa);
+            // The reference of these normalises, though their files list no Normalize module.
+            let normalize = name.starts_with("tiny-jina").then_some(true);
+            let options = LoadOptions { normalize, ..LoadOptions::new(isa) };
+            let model = TextModel::load(&files(&tiny(name)), &options).unwrap();
             let options = LoadOptions { normalize: Some(false), ..LoadOptions::new(isa) };
             let raw = TextModel::load(&common::files(&tiny(name)), &options).unwrap();
             let (lines, _) = compare(&model, &raw, &golden);
@@ -85,6 +88,18 @@ fn static_models_that_sentence_transformers_saved_keep_unknown_tokens() {
         assert!(unknown > 0, "the texts hold unknown tokens");
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn model2vec_s_tensors_are_read_by_its_rules_although_no_file_says_whose_they_are() {
+    // As model2vec saves today.
+    let dir = copy("tiny-static-quant");
+    std::fs::write(dir.path().join("config.json"), r#"{"normalize": true, "embedding_dtype": "int8"}"#).unwrap();
+    let golden = golden(&tiny("tiny-static-quant"));
+    let model = TextModel::load(&files(dir.path()), &LoadOptions::new(Isa::best())).unwrap();
+    assert_eq!((model.max_length(), model.descriptor().model_type.as_str()), (512, "static"));
+    let ids: Vec<_> = golden.texts.iter().map(|text| model.tokenize(Role::Generic, None, text).unwrap().ids).collect();
+    assert_eq!(ids, golden.ids);
 }
 
 #[test]

@@ -5,13 +5,13 @@ mod common;
 use std::fs;
 use std::path::Path;
 
-use common::{copy, edit, files, golden, load, tiny};
+use common::{copy, edit, files, golden, load, tiny, tokens};
 use serde_json::json;
 use simile_encoder::weights::{FORMATS, OTHER_FORMATS};
 use simile_encoder::{Context, Flow, LoadError as EncoderError, Scratch, WeightsError};
 use simile_hub::formats;
 use simile_kernels::{Isa, ThreadPool};
-use simile_pipeline::{DescriptorOverrides, LoadError, LoadOptions, PipelineError, Role, TextModel};
+use simile_pipeline::{DescriptorOverrides, LoadError, LoadOptions, PipelineError, Role, TextModel, Tokens};
 
 fn options() -> LoadOptions {
     LoadOptions::new(Isa::best())
@@ -43,12 +43,6 @@ fn what_cannot_be_loaded_is_named() {
             }),
             options(),
             "31 dimensions, but 32",
-        ),
-        (
-            "tiny-bert-cls",
-            Box::new(|folder| edit(folder, "1_Pooling/config.json", |json| json["include_prompt"] = json!(false))),
-            options(),
-            "include_prompt is false",
         ),
         (
             "tiny-bert-dense",
@@ -113,10 +107,6 @@ fn what_cannot_be_loaded_is_named() {
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
-    // A pooling without prompt tokens is fine where there are no prompts.
-    let dir = copy("tiny-bert-mean-pooler");
-    edit(dir.path(), "1_Pooling/config.json", |json| json["include_prompt"] = json!(false));
-    assert!(TextModel::load(&files(dir.path()), &options()).is_ok());
 }
 
 #[test]
@@ -132,7 +122,8 @@ fn a_vector_that_is_not_finite_is_an_error_of_its_text_only() {
     fs::write(&path, bytes).unwrap();
     let model = load(dir.path(), Isa::best());
     let golden = golden(&tiny("tiny-bert-dense"));
-    let batch: Vec<&[u32]> = golden.ids.iter().map(Vec::as_slice).collect();
+    let texts: Vec<Tokens> = golden.ids.iter().map(|ids| tokens(ids)).collect();
+    let batch: Vec<&Tokens> = texts.iter().collect();
     let (pool, mut scratch) = (ThreadPool::new(1), Scratch::new());
     let mut ctx = Context { pool: &pool, scratch: &mut scratch, checkpoint: &|| Flow::Continue };
     let mut rows = vec![vec![0.0; 24]; batch.len()];

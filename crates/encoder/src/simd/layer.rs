@@ -140,13 +140,13 @@ impl Pass<'_> {
                     x
                 }
                 Norms::Pre { attention: _, mlp } => {
-                    self.add(output, 1.0, x, rows.clone());
+                    self.add(output, x, rows.clone());
                     self.norm(mlp, x, None, output, rows);
                     output
                 }
                 Norms::Sandwich { attention: _, attention_output, mlp, mlp_output: _ } => {
                     self.norm(attention_output, output, None, output, rows.clone());
-                    self.add(output, 1.0, x, rows.clone());
+                    self.add(output, x, rows.clone());
                     self.norm(mlp, x, None, output, rows);
                     output
                 }
@@ -160,10 +160,10 @@ impl Pass<'_> {
         unsafe {
             match &layer.norms {
                 Norms::Post { inner: _, attention: _, mlp } => self.norm(mlp, output, Some(x), x, rows),
-                Norms::Pre { .. } => self.add(output, 1.0, x, rows),
+                Norms::Pre { .. } => self.add(output, x, rows),
                 Norms::Sandwich { attention: _, attention_output: _, mlp: _, mlp_output } => {
                     self.norm(mlp_output, output, None, output, rows.clone());
-                    self.add(output, 1.0, x, rows);
+                    self.add(output, x, rows);
                 }
             }
         }

@@ -45,8 +45,8 @@ use simile_kernels::{AlignedVec, Isa, Team, ThreadPool};
 use crate::spec::Positions;
 use crate::weights::EmbeddingTable;
 use crate::{
-    Context, EncodeError, Encoder, EncoderInput, Flow, Hidden, InputLimits, LoadError, Rows, Scratch, Weights,
-    parse_config,
+    Context, Device, EncodeError, Encoder, EncoderInput, Flow, Hidden, InputLimits, LoadError, Rows, Scratch, Weights,
+    memory, parse_config,
 };
 use dims::Dims;
 pub use load::load;
@@ -64,7 +64,10 @@ pub fn load_simd(isa: Isa, config: &serde_json::Value, dir: &Path) -> Result<Box
     let opened = Weights::open(dir);
     // What the configuration says comes first: it is the same for every state of the download.
     let architecture = parse_config(config, &|name| opened.as_ref().is_ok_and(|weights| weights.get(name).is_some()))?;
-    Ok(Box::new(load(isa, &architecture, &opened?)?))
+    let weights = opened?;
+    let needed = architecture.spec.parameters_without_words() * size_of::<f32>() as u64;
+    memory::check(Device::Cpu, needed, memory::available())?;
+    Ok(Box::new(load(isa, &architecture, &weights)?))
 }
 
 /// An encoder whose weights are packed for one instruction set.
@@ -111,7 +114,7 @@ impl Encoder for SimdEncoder {
         let stride = self.dims.hidden_stride;
         let outputs = starts.outputs[batch.sequences()];
         let mut output = ctx.scratch.take(outputs * stride);
-        let ran = self.run(batch, rows, &starts, Wanted::Hidden, output.as_mut_ptr(), ctx);
+        let ran = self.run(batch, rows, &starts, Wanted::Hidden, &mut output, ctx);
         if let Err(error) = ran {
             ctx.scratch.give_back(output);
             return Err(error);
@@ -123,7 +126,7 @@ impl Encoder for SimdEncoder {
         batch.check(&self.limits)?;
         let starts = Starts::new(batch.lengths, Rows::First);
         let mut weights = vec![0.0; batch.tokens()];
-        self.run(batch, Rows::First, &starts, Wanted::FirstTokenAttention, weights.as_mut_ptr(), ctx)?;
+        self.run(batch, Rows::First, &starts, Wanted::FirstTokenAttention, &mut weights, ctx)?;
         Ok(weights)
     }
 
@@ -161,7 +164,7 @@ impl SimdEncoder {
         rows: Rows,
         starts: &Starts,
         wanted: Wanted,
-        output: *mut f32,
+        output: &mut [f32],
         ctx: &mut Context<'_>,
     ) -> Result<(), EncodeError> {
         if batch.sequences() == 0 {
@@ -175,7 +178,7 @@ impl SimdEncoder {
             rows,
             starts,
             wanted,
-            output,
+            output: output.as_mut_ptr(),
             checkpoint: ctx.checkpoint,
             stopped: AtomicBool::new(false),
             failure: OnceLock::new(),
@@ -190,7 +193,7 @@ impl SimdEncoder {
             Plan::Team => work.run_groups(&groups(batch.lengths, cost, threads), ctx.pool, ctx.scratch),
             Plan::Groups(groups) => work.run_groups(&groups, ctx.pool, ctx.scratch),
         }
-        ctx.scratch.trim();
+        ctx.scratch.trim(size_of_val(output));
         match work.failure.into_inner() {
             Some(error) => Err(error),
             None if work.stopped.into_inner() => Err(EncodeError::Stopped),

@@ -108,15 +108,15 @@ impl Pass<'_> {
         }
     }
 
-    /// `out += scale * x` for `rows` of hidden states.
+    /// `out += x` for `rows` of hidden states.
     ///
     /// # Safety
     /// As [`norm`](Self::norm).
-    pub(super) unsafe fn add(&self, x: Matrix, scale: f32, out: Matrix, rows: Range<usize>) {
+    pub(super) unsafe fn add(&self, x: Matrix, out: Matrix, rows: Range<usize>) {
         let (isa, width) = (self.work.encoder.isa, self.work.encoder.dims.hidden);
         // SAFETY: the caller's buffers have room and the rows are its own.
         unsafe {
-            add_rows(isa, x.row(rows.start), x.stride, out.row(rows.start), out.stride, rows.len(), width, scale);
+            add_rows(isa, x.row(rows.start), x.stride, out.row(rows.start), out.stride, rows.len(), width);
         }
     }
 }

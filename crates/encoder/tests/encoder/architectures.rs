@@ -1,9 +1,9 @@
 //! Every part of a spec against the plain f64 encoder, in sizes that fit no tile; and that the comparison would see each
 //! part done wrong.
 
-use simile_encoder::spec::{AttentionPosition, EncoderSpec, Norm, NormPlacement, RopeScaling};
+use simile_encoder::spec::{AttentionPosition, EncoderSpec, Norm, NormPlacement, Positions, RopeScaling};
 use simile_encoder::{Architecture, Context};
-use simile_encoder::{Encoder, EncoderInput, Flow, Rows, Weights, simd};
+use simile_encoder::{Encoder, EncoderInput, Flow, Rows, Teamwork, Weights, simd};
 use simile_kernels::{Activation, Isa};
 
 use crate::reference::{Reference, difference};
@@ -153,4 +153,100 @@ fn a_part_done_wrong_is_far_from_the_reference() {
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// Alone on several threads a short one goes by columns, a long one by rows; together they are a team's or make groups.
+const SHARED: [usize; 7] = [140, 1, 13, 12, 64, 33, 3];
+
+/// Numbers of threads, and whether they may work together: fewer than `determinism.rs` has, for many more models.
+const WAYS: [(usize, Teamwork); 4] =
+    [(2, Teamwork::Always), (3, Teamwork::Always), (7, Teamwork::Always), (3, Teamwork::Never)];
+
+#[test]
+fn every_architecture_has_the_same_bytes_in_any_company_on_any_number_of_threads() {
+    let texts = sequences(&SHARED, VOCAB);
+    let mut failures = Vec::new();
+    for variant in variants() {
+        let dir = write(&variant.architecture);
+        for isa in Isa::available() {
+            let encoder = load(isa, &variant.architecture, dir.path());
+            let mut one = Machine::new(1);
+            let alone: Vec<_> = texts
+                .iter()
+                .map(|ids| one.run(&*encoder, &Batch::of(std::slice::from_ref(ids)), Rows::All).remove(0))
+                .collect();
+            for (threads, teamwork) in WAYS {
+                let mut machine = Machine::new(threads);
+                machine.scratch.set_teamwork(teamwork);
+                let orders: [&[usize]; 4] = [&[6, 5, 4, 3, 2, 1, 0], &[0], &[2, 1], &[4]];
+                for (order, rows) in
+                    orders.iter().flat_map(|order| [Rows::All, Rows::First, Rows::Last].map(|rows| (order, rows)))
+                {
+                    let batch: Vec<Vec<u32>> = order.iter().map(|&i| texts[i].clone()).collect();
+                    let result = machine.run(&*encoder, &Batch::of(&batch), rows);
+                    for (&i, got) in order.iter().zip(&result) {
+                        let expected = match rows {
+                            Rows::All => &alone[i][..],
+                            Rows::First => &alone[i][..1],
+                            Rows::Last => &alone[i][alone[i].len() - 1..],
+                        };
+                        if got != expected {
+                            let what = format!("{}, {}, {threads} threads, {teamwork:?}", variant.name, isa.name());
+                            failures.push(format!("{what}, {rows:?}: {} tokens among {order:?}", SHARED[i]));
+                        }
+                    }
+                }
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+fn the_first_token_s_attention_has_the_same_bytes_on_any_number_of_threads() {
+    let texts = sequences(&SHARED, VOCAB);
+    let mut failures = Vec::new();
+    for variant in variants() {
+        let dir = write(&variant.architecture);
+        let encoder = load(Isa::best(), &variant.architecture, dir.path());
+        let weights = |machine: &mut Machine, texts: &[Vec<u32>]| {
+            let batch = Batch::of(texts);
+            let (pool, scratch) = (&machine.pool, &mut machine.scratch);
+            let mut ctx = Context { pool, scratch, checkpoint: &|| Flow::Continue };
+            encoder.first_token_attention(&batch.input(), &mut ctx).unwrap()
+        };
+        let mut one = Machine::new(1);
+        let alone: Vec<f32> = texts.iter().flat_map(|ids| weights(&mut one, std::slice::from_ref(ids))).collect();
+        for (threads, teamwork) in WAYS {
+            let mut machine = Machine::new(threads);
+            machine.scratch.set_teamwork(teamwork);
+            if weights(&mut machine, &texts) != alone {
+                failures.push(format!("{}, {threads} threads, {teamwork:?}", variant.name));
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// No S x S matrix: 8,192 x 8,192 scores of one head would be 268 MB. Activations are a few rows for each token.
+#[test]
+fn memory_of_a_long_text_grows_with_its_length() {
+    for name in ["BERT", "ModernBert", "Qwen3", "JinaBert"] {
+        let mut architecture = variant(name).architecture;
+        let spec = &mut architecture.spec;
+        (spec.max_positions, spec.layers) = (4096, vec![spec.layers[1].clone()]);
+        if let Positions::Absolute { table } = &mut spec.embeddings.positions {
+            *table = 4096;
+        }
+        let dir = write(&architecture);
+        let encoder = load(Isa::best(), &architecture, dir.path());
+        let peak = |length: usize| {
+            let mut machine = Machine::new(2);
+            machine.run(&*encoder, &Batch::of(&sequences(&[length], VOCAB)), Rows::First);
+            machine.scratch.peak_bytes()
+        };
+        let (half, whole) = (peak(2048), peak(4096));
+        assert!(whole < 5 * half / 2, "{name}: {half} bytes for 2,048 tokens, {whole} for 4,096");
+        assert!(whole < 4096 * 4096 * 4 / 2, "{name}: {whole} bytes for 4,096 tokens");
+    }
 }

@@ -8,7 +8,7 @@ use crate::reference::difference;
 use crate::run::{Batch, Machine, load};
 
 /// Checkpoint and its pooling. EmbeddingGemma's raw vectors have Dense modules behind them: see the pipeline's tests.
-const CHECKPOINTS: [(&str, Pooling); 19] = [
+pub const CHECKPOINTS: [(&str, Pooling); 19] = [
     ("tiny-bert-cls", Pooling::Cls),
     ("tiny-bert-mean-pooler", Pooling::Mean),
     ("tiny-bert-max", Pooling::Max),
@@ -32,7 +32,7 @@ const CHECKPOINTS: [(&str, Pooling); 19] = [
 
 /// Promise 1 of the design: of the largest component. A vector's norm is at least that, so it bounds the normalised
 /// vector too.
-const TOLERANCE: f64 = 1e-5;
+pub const TOLERANCE: f64 = 1e-5;
 
 #[test]
 fn tiny_checkpoints_give_the_vectors_of_sentence_transformers() {

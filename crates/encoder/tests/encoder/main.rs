@@ -1,6 +1,8 @@
 //! What a user of the crate would notice: a checkpoint folder goes in, hidden states come out.
 
 mod architectures;
+#[cfg(feature = "candle")]
+mod candle;
 mod changed;
 mod config;
 mod determinism;

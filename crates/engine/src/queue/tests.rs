@@ -308,9 +308,10 @@ fn a_window_is_booked_with_all_that_it_holds() {
     for (what, kind, lengths, read) in cases {
         let mut queue = queue();
         let texts: Vec<String> = lengths.into_iter().map(|length| "x".repeat(length)).collect();
-        let handed = tokenise::window(&texts, 0).len() as u64;
+        let order = Order { texts, kind, ..order(Priority::Interactive) };
+        let handed = tokenise::window(&order, 0).len() as u64;
         let passes = if kind == chunk { 2 } else { 1 };
-        queue.push(new_job(Order { texts, kind, ..order(Priority::Interactive) }, &model)).unwrap();
+        queue.push(new_job(order, &model)).unwrap();
         queue.push(job(&model, Priority::Bulk, 1)).unwrap();
         assert!(matches!(queue.next(|_| BUDGET), Some(Step::Tokenise(_))), "{what}");
         let booked = (read as u64 + passes * handed * TEXT_BYTES) * BYTE_WORK;

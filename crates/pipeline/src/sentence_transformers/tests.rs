@@ -414,7 +414,8 @@ fn static_models_by_either_library() {
     };
     let model2vec = json!({"model_type": "model2vec", "normalize": true});
     // Files; is model2vec's, limit, normalise.
-    let cases: Vec<(Vec<(&str, Value)>, (bool, usize, Option<bool>))> = vec![
+    type Case<'a> = (Vec<(&'a str, Value)>, (bool, usize, Option<bool>));
+    let cases: Vec<Case<'_>> = vec![
         (vec![(MODULES, list(true)), ("config.json", model2vec.clone())], (true, 512, Some(true))),
         (vec![("config.json", model2vec)], (true, 512, Some(true))),
         (vec![("config.json", json!({"model_type": "model2vec", "max_length": 64}))], (true, 64, Some(false))),

@@ -137,6 +137,12 @@ impl Tokenizer {
         (&self.before, &self.after)
     }
 
+    /// The token of an id; `None` for a special one.
+    pub(crate) fn word_piece(&self, id: u32) -> Option<String> {
+        let special = self.inner.get_added_tokens_decoder().get(&id).is_some_and(|token| token.special);
+        if special { None } else { self.inner.id_to_token(id) }
+    }
+
     /// The id of a token, if the vocabulary or the added tokens have it.
     pub(crate) fn id_of(&self, token: &str) -> Option<u32> {
         self.inner.token_to_id(token)

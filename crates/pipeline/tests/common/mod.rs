@@ -8,13 +8,13 @@ use serde_json::Value;
 use simile_encoder::{Context, Flow, Scratch, Weights};
 use simile_hub::{ModelFiles, ModelRequest, resolve};
 use simile_kernels::{Isa, ThreadPool};
-use simile_pipeline::{LoadOptions, Role, TextModel, plan};
+use simile_pipeline::{LoadOptions, Role, TextModel, Tokens, plan};
 
 /// The tiny static models.
 pub const STATIC: [&str; 4] = ["tiny-static", "tiny-static-f16", "tiny-static-plain", "tiny-static-quant"];
 
-/// All tiny dense checkpoints with reference vectors.
-pub const TINY: [&str; 8] = [
+/// All tiny dense encoders with reference vectors.
+pub const TINY: [&str; 22] = [
     "tiny-bert-cls",
     "tiny-bert-dense",
     "tiny-bert-gamma-prefix",
@@ -22,7 +22,21 @@ pub const TINY: [&str; 8] = [
     "tiny-bert-mean-pooler",
     "tiny-bert-meansqrt",
     "tiny-bert-weightedmean",
+    "tiny-distilbert",
+    "tiny-embeddinggemma",
+    "tiny-gte-en",
+    "tiny-gte-multilingual",
+    "tiny-jina-v2",
+    "tiny-jina-v2-6heads",
+    "tiny-modernbert",
+    "tiny-mpnet",
+    "tiny-nomic",
+    "tiny-qwen3-embedding",
+    "tiny-roberta",
     "tiny-st6-bert",
+    "tiny-st6-embeddinggemma",
+    "tiny-st6-modernbert",
+    "tiny-xlm-roberta",
 ];
 
 /// Largest difference to the reference on vectors of unit length (the design's promise 1).
@@ -102,6 +116,25 @@ pub fn golden(folder: &Path) -> Golden {
     }
 }
 
+/// What sentence-transformers gives for tiny checkpoints with other modules (`tools/make_modules_reference.py`).
+pub fn modules_reference() -> Value {
+    json(&repository().join("__test__/fixtures/reference/tiny-modules.json"))
+}
+
+/// Writes a safetensors file of f32 vectors.
+pub fn write_vectors(path: &Path, tensors: &[(&str, Vec<f32>)]) {
+    let (mut header, mut data) = (serde_json::Map::new(), Vec::new());
+    for (name, values) in tensors {
+        let start = data.len();
+        data.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+        let entry = serde_json::json!({"dtype": "F32", "shape": [values.len()], "data_offsets": [start, data.len()]});
+        header.insert((*name).to_owned(), entry);
+    }
+    let header = Value::Object(header).to_string();
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &data].concat()).unwrap();
+}
+
 /// What model2vec gives for the texts of `tiny-static` in other settings (`tools/make_static_reference.py`).
 pub fn static_reference() -> Value {
     json(&repository().join("__test__/fixtures/reference/tiny-static.json"))
@@ -134,6 +167,11 @@ pub fn reference(id: &str) -> Golden {
     }
 }
 
+/// A text of these ids.
+pub fn tokens(ids: &[u32]) -> Tokens {
+    Tokens { ids: ids.to_vec(), total: ids.len(), ..Tokens::default() }
+}
+
 /// Threads and memory to compute with.
 pub struct Machine {
     pool: ThreadPool,
@@ -145,8 +183,14 @@ impl Machine {
         Machine { pool: ThreadPool::new(threads), scratch: Scratch::new() }
     }
 
-    /// One micro-batch.
+    /// One micro-batch of texts without a prompt.
     pub fn encode(&mut self, model: &TextModel, batch: &[&[u32]], dimensions: usize) -> Vec<Vec<f32>> {
+        let tokens: Vec<Tokens> = batch.iter().map(|ids| tokens(ids)).collect();
+        self.encode_tokens(model, &tokens.iter().collect::<Vec<_>>(), dimensions)
+    }
+
+    /// One micro-batch.
+    pub fn encode_tokens(&mut self, model: &TextModel, batch: &[&Tokens], dimensions: usize) -> Vec<Vec<f32>> {
         let mut rows = vec![vec![f32::NAN; dimensions]; batch.len()];
         let mut out: Vec<&mut [f32]> = rows.iter_mut().map(Vec::as_mut_slice).collect();
         let mut ctx = Context { pool: &self.pool, scratch: &mut self.scratch, checkpoint: &|| Flow::Continue };
@@ -164,12 +208,12 @@ impl Machine {
         batch_size: usize,
         budget: u64,
     ) -> Vec<Vec<f32>> {
-        let ids: Vec<Vec<u32>> = texts.iter().map(|text| model.tokenize(role, None, text).unwrap().ids).collect();
-        let lengths: Vec<usize> = ids.iter().map(Vec::len).collect();
+        let tokens: Vec<Tokens> = texts.iter().map(|text| model.tokenize(role, None, text).unwrap()).collect();
+        let lengths: Vec<usize> = tokens.iter().map(|tokens| tokens.ids.len()).collect();
         let mut vectors = vec![Vec::new(); texts.len()];
         for batch in plan(&lengths, batch_size, budget, |length| model.cost(length)) {
-            let batch_ids: Vec<&[u32]> = batch.iter().map(|&index| ids[index].as_slice()).collect();
-            for (index, vector) in batch.into_iter().zip(self.encode(model, &batch_ids, model.dimensions())) {
+            let together: Vec<&Tokens> = batch.iter().map(|&index| &tokens[index]).collect();
+            for (index, vector) in batch.into_iter().zip(self.encode_tokens(model, &together, model.dimensions())) {
                 vectors[index] = vector;
             }
         }

@@ -1,0 +1,111 @@
+/**
+ * A loaded multi-vector text embedding model: a vector for each token, and the score of two texts that is made of them.
+ */
+
+import type { EmbeddingFacts } from './embeddings'
+import { DimensionMismatchError } from './errors'
+import { HeadEmbedding } from './head_embedding'
+import { HEAD_LOAD_CHECKS, type HeadLoadOptions, withRowFacts } from './head_models'
+import { ModelHandle, type RaggedRows } from './model_handle'
+import type { NativeHeadInfo } from './native'
+import { checkOptions, text } from './options'
+
+/** The vectors of a text's tokens, each of length one: vector `i` is `data.subarray(i * dimensions, (i + 1) * dimensions)`. */
+export interface TokenVectors {
+  /** `count * dimensions` values, vector after vector. */
+  readonly data: Float32Array
+  /** How many vectors. */
+  readonly count: number
+  /** Length of a vector. */
+  readonly dimensions: number
+}
+
+/** A true array of token vectors, a text each, with the facts of the call as properties that are not enumerable. */
+export interface MultiVectorEmbeddings extends Array<TokenVectors>, EmbeddingFacts {
+  /** The vectors as plain arrays: texts, tokens, values. */
+  toArrays(): number[][][]
+  /** Same as {@link MultiVectorEmbeddings.toArrays}, for `JSON.stringify`. */
+  toJSON(): number[][][]
+}
+
+/**
+ * Late interaction: for each vector of the query its largest dot product with one of the document, summed. A query or
+ * document without vectors scores 0. Costs query x document x dimensions multiplications on the calling thread, about
+ * 1 ms for 32 and 180 vectors of 128 values.
+ *
+ * @throws {@link DimensionMismatchError} for vectors of different lengths.
+ */
+export function maxSim(query: TokenVectors, document: TokenVectors): number {
+  const { dimensions } = query
+  if (document.dimensions !== dimensions) {
+    throw new DimensionMismatchError(
+      `the query's vectors have ${dimensions} dimensions, the document's ${document.dimensions}; embed both with one model`,
+      { limit: dimensions, actual: document.dimensions, unit: 'dimensions' },
+    )
+  }
+  if (document.count === 0) return 0
+  let score = 0
+  for (let q = 0; q < query.count; q++) {
+    let best = Number.NEGATIVE_INFINITY
+    for (let d = 0; d < document.count; d++) {
+      let dot = 0
+      for (let i = 0; i < dimensions; i++) {
+        dot += (query.data[q * dimensions + i] as number) * (document.data[d * dimensions + i] as number)
+      }
+      if (dot > best) best = dot
+    }
+    score += best
+  }
+  return score
+}
+
+/**
+ * A loaded multi-vector text embedding model: ColBERT (also as PyLate writes it) or BGE-M3.
+ *
+ * ```ts
+ * await using model = await MultiVectorTextEmbedding.load('colbert-ir/colbertv2.0')
+ * const [query] = await model.queryEmbed(['What is the capital of Germany?'])
+ * const passages = await model.passageEmbed(['Berlin is the capital of Germany.', 'Bread is baked.'])
+ * const scores = passages.map((passage) => model.score(query, passage))
+ * ```
+ *
+ * A text's vectors do not depend on the other texts of the call, on batch size, priority or threads.
+ */
+export class MultiVectorTextEmbedding extends HeadEmbedding<MultiVectorEmbeddings> {
+  private constructor(handle: ModelHandle, info: NativeHeadInfo) {
+    super(handle, info, tokenRows)
+  }
+
+  /**
+   * Opens a model.
+   *
+   * @param model - Model id (`org/name`) or folder.
+   * @throws {@link InvalidInputError} for an unknown or wrong option; {@link ModelInitializationError}
+   *   for a model that cannot be had or is broken; {@link UnsupportedModelError} for one that cannot be run, or is
+   *   of another kind, whose class it names; the signal's reason after an abort.
+   */
+  static async load(model: string, options?: HeadLoadOptions): Promise<MultiVectorTextEmbedding> {
+    const { signal, ...opening } = checkOptions('MultiVectorTextEmbedding.load', options, HEAD_LOAD_CHECKS)
+    const handle = new ModelHandle(text(model, 'model'), opening, 'caller', 'multi-vector')
+    return new MultiVectorTextEmbedding(handle, await handle.loadHead(signal))
+  }
+
+  /**
+   * How well a document answers a query, as the model's authors score: {@link maxSim}, which BGE-M3 divides by the number
+   * of the query's vectors.
+   *
+   * @throws {@link DimensionMismatchError} for vectors of different lengths.
+   */
+  score(query: TokenVectors, document: TokenVectors): number {
+    const score = maxSim(query, document)
+    return this.descriptor.head === 'bge-m3' && query.count > 0 ? score / query.count : score
+  }
+}
+
+function tokenRows({ values, facts }: RaggedRows): MultiVectorEmbeddings {
+  const { dimensions } = facts
+  const rows = values.map((data): TokenVectors => ({ data, count: data.length / dimensions, dimensions }))
+  return withRowFacts(rows, facts, ({ data, count }) =>
+    Array.from({ length: count }, (_, i) => Array.from(data.subarray(i * dimensions, (i + 1) * dimensions))),
+  )
+}
