@@ -6,6 +6,7 @@ mod candle;
 mod changed;
 mod config;
 mod determinism;
+mod families;
 mod files;
 mod golden;
 mod input;
