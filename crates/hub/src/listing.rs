@@ -161,9 +161,8 @@ impl Listing {
             formats::HEADS.iter().filter_map(|names| names.iter().copied().find(|name| has(name))).collect();
         let rank = |file: &RemoteFile| {
             let (place, name) = in_place(&file.name);
-            if SMALL.contains(&name) || (name.starts_with("sentence_") && name.ends_with("_config.json")) {
-                Some(0)
-            } else if heads.contains(&file.name.as_str()) {
+            let is_small = SMALL.contains(&name) || (name.starts_with("sentence_") && name.ends_with("_config.json"));
+            if is_small || heads.contains(&file.name.as_str()) {
                 Some(0)
             } else if formats::READ.iter().any(|[single, _]| *single == name) && loaded.get(place) == Some(&name) {
                 Some(if is_main(place) { 2 } else { 0 })
