@@ -13,7 +13,7 @@ const RUNS: [string[], RegExp][] = [
   [['search.mjs', 'how to bake bread'], /^.*sourdough/],
   [['dedupe.mjs'], /3 groups of near-duplicates/],
   [['abort.mjs'], /stopped: too slow/],
-  [['hybrid.mjs'], /^[\d.]+ A vector database stores vectors[^\n]*\n[\d.]+ Write-ahead logging/],
+  [['hybrid.mjs'], /^[\d.]+ A vector database stores vectors[^\n]*\n[\d.]+ HNSW is a graph index/],
   [['bulk.mjs'], /chunks of docs embedded, 0 of them cut\n[\d.]+ errors\.md/],
 ]
 

@@ -141,7 +141,10 @@ test('what is in the packages, and how big it is', (t) => {
 
 test('each platform of the addon has its package, in step with the main one', (t) => {
   const root = json(join(ROOT, 'package.json'))
-  const folders = readdirSync(join(ROOT, 'npm')).sort()
+  // The addon for GPUs is a package that nobody gets unasked; see below.
+  const folders = readdirSync(join(ROOT, 'npm'))
+    .filter((name) => !name.startsWith('cuda-'))
+    .sort()
   t.is(folders.length, root.napi.targets.length)
   for (const platform of folders) {
     const manifest = json(join(ROOT, 'npm', platform, 'package.json'))
@@ -154,6 +157,17 @@ test('each platform of the addon has its package, in step with the main one', (t
     t.deepEqual(manifest.libc, abi === 'gnu' ? ['glibc'] : abi === 'musl' ? ['musl'] : undefined)
     t.deepEqual(manifest.files, [`simile.${platform}.node`])
   }
+})
+
+test('the addon for GPUs is an optional peer in step with the main package', (t) => {
+  const root = json(join(ROOT, 'package.json'))
+  const manifest = json(join(ROOT, 'npm', 'cuda-linux-x64', 'package.json'))
+  t.is(manifest.version, root.version)
+  t.is(manifest.license, root.license)
+  t.deepEqual([manifest.os, manifest.cpu, manifest.libc], [['linux'], ['x64'], ['glibc']])
+  t.deepEqual(manifest.files, [manifest.main])
+  t.is(root.peerDependencies[manifest.name], root.version)
+  t.true(root.peerDependenciesMeta[manifest.name].optional)
 })
 
 test('every test file is run, and no other file looks like one', (t) => {

@@ -45,9 +45,14 @@ export type {
 export {
   DEFAULT_MODEL,
   describeModel,
+  type Evidence,
   listModels,
   type ModelConfig,
   type ModelDescriptor,
+  type ModelFacts,
+  type ModelFamily,
+  type ModelFilter,
+  type ModelKind,
   type Origin,
   type RegistryEntry,
 } from './models'

@@ -82,8 +82,14 @@ export interface Admission {
   readonly open: boolean
 }
 
-/** Whose model it is: a service's, whose next call wants an unfinished load too, or a caller's who is alone with it. */
-export type ModelOwner = 'service' | 'caller'
+/**
+ * Whose model it is: a service's, whose next call wants an unfinished load too, and whose vectors have these dimensions;
+ * or a caller's who is alone with it.
+ */
+export type ModelOwner = { readonly service: { readonly dimensions: number | undefined } } | 'caller'
+
+/** Code of the process warning about a file of saved vectors that was not used. */
+const SAVED_CACHE_WARNING = 'SIMILE_SAVED_CACHE'
 
 export class ModelHandle {
   /** Model id or folder, as asked for. */
@@ -233,6 +239,19 @@ export class ModelHandle {
     )
   }
 
+  /** Writes the saved vectors of the model to their file, and gives their number. A disposal waits for it. */
+  async saveCache(): Promise<number> {
+    const model = this.#native
+    if (model === undefined || this.#disposal !== undefined) return 0
+    const { entries } = await this.#inProgress.count(async () => this.#settled(model, await model.saveCache()))
+    return entries
+  }
+
+  /** Vectors that would be saved now. */
+  cacheSize(): number {
+    return this.#disposal === undefined ? (this.#native?.cacheSize() ?? 0) : 0
+  }
+
   /** Lets calls in progress finish, then frees the model. */
   dispose(): Promise<void> {
     this.#disposal ??= this.#inProgress.idle().then(() => {
@@ -275,15 +294,17 @@ export class ModelHandle {
 
   #open({ open }: Admission = { open: this.#disposal === undefined }): NativeModel {
     if (!open) {
-      const remedy = this.#owner === 'service' ? 'make a new service' : 'load it again'
+      const remedy = this.#owner === 'caller' ? 'load it again' : 'make a new service'
       throw new ModelNotLoadedError(`${excerpt(this.model)} was disposed; ${remedy} to use it`, { model: this.model })
     }
     if (this.#native === undefined) {
       const { batchSize: _, onProgress, ...options } = this.#options
       const packages = modelPackageFolders(this.model)
       const environment = { ...process.env }
+      const service = this.#owner !== 'caller' && { service: serviceOptions(this.#owner.service) }
       // Checked options have the addon's shapes: lists where one value or a list may be given.
-      const request = { model: this.model, packages, environment, kind: this.#kind, ...options } as NativeLoadRequest
+      const shape = { environment, kind: this.#kind, ...options, ...service }
+      const request = { model: this.model, packages, ...shape } as NativeLoadRequest
       const { NativeModel } = native(this.#options.device)
       this.#native = onProgress ? new NativeModel(request, () => this.#reportProgress()) : new NativeModel(request)
     }
@@ -293,6 +314,9 @@ export class ModelHandle {
   /** A result of the addon. Whoever waited for a download hears of its end before of this. */
   #settled<T extends object>(model: NativeModel, value: T | NativeFailure): T {
     this.#reportProgress(model)
+    for (const warning of model.takeWarnings()) {
+      process.emitWarning(warning, { type: 'SimileWarning', code: SAVED_CACHE_WARNING })
+    }
     return settled(value, this.model)
   }
 
@@ -322,4 +346,8 @@ export class ModelHandle {
       ...(maxWait !== undefined && { maxWait }),
     }
   }
+}
+
+function serviceOptions({ dimensions }: { readonly dimensions: number | undefined }) {
+  return dimensions === undefined ? {} : { dimensions }
 }

@@ -50,6 +50,8 @@ export interface NativeLoadRequest {
   /** Threads of the process-wide pool. */
   threads?: number
   descriptor?: NativeDescriptorOverrides
+  /** A service's: the folder rule of Qwen3-Embedding holds, and vectors of its dimensions may be saved. */
+  service?: { dimensions?: number }
 }
 
 /** What a caller may say about a model instead of its files and the registry. */
@@ -62,24 +64,38 @@ export interface NativeDescriptorOverrides {
   matryoshka?: boolean | number[]
 }
 
-/** A registry row. */
-export interface NativeRegistryEntry {
+/** What is known of a model before and after it is loaded. */
+interface NativeModelFacts {
   id: string
   pooling: string[]
   queryTemplate: string | null
   passageTemplate: string | null
   defaultInstruction: string | null
-  maxLength: number
   normalize: boolean
-  dimensions: number
   matryoshka: boolean | number[]
-  license: string | null
   sizeBytes: number | null
   gated: boolean
 }
 
+/** A registry row. */
+export interface NativeRegistryEntry extends NativeModelFacts {
+  kind: string
+  family: string
+  maxLength: number | null
+  dimensions: number | null
+  layerNormBeforeCut: boolean
+  license: string
+  revision: string | null
+  evidence: string
+  notes: string | null
+  unsupported: string | null
+}
+
 /** The resolved values of a loaded model. */
-export interface NativeModelDescriptor extends NativeRegistryEntry {
+export interface NativeModelDescriptor extends NativeModelFacts {
+  maxLength: number
+  dimensions: number
+  license: string | null
   revision: string | null
   modelType: string
   truncate: string
@@ -252,6 +268,12 @@ export interface NativeModel {
   checkInstruction(role: NativeRole, instruction: string | undefined): NativeFailure | null
   /** Contract id of vectors with these dimensions; the model must be loaded. */
   contract(dimensions: number): string
+  /** Writes the saved vectors of the model to their file; 0 where there are none. */
+  saveCache(): Promise<{ entries: number } | NativeFailure>
+  /** Vectors that would be saved now. */
+  cacheSize(): number
+  /** What went wrong, was no failure, and was not taken yet. */
+  takeWarnings(): string[]
   stats(): NativeStats
   dispose(): void
 }
@@ -270,7 +292,7 @@ export interface NativeBinding {
   NativeTextBatch: new () => NativeTextBatch
   NativeCancel: new () => NativeCancel
   cpuFeatures(): NativeCpuFeatures | NativeFailure
-  /** The registry, best known models first. */
+  /** The registry: dense models first, and the default one first of all. */
   listModels(): NativeRegistryEntry[]
 }
 

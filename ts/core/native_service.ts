@@ -76,7 +76,7 @@ export class NativeEmbeddingService extends BaseEmbeddingService {
       ...opening
     } = checkOptions('NativeEmbeddingService', options, SERVICE_CHECKS)
     if (dimensions !== undefined) checkModelConfig(model, dimensions)
-    this.#handle = new ModelHandle(model, opening, 'service')
+    this.#handle = new ModelHandle(model, opening, { service: { dimensions } })
     this.#dimensions = dimensions
   }
 
@@ -144,7 +144,8 @@ export class NativeEmbeddingService extends BaseEmbeddingService {
   /** For this service's model: the dimensions configured, else the model's own where they are known. */
   override modelConfig(model: string = this.#handle.model): ModelConfig {
     if (!this.supportsModel(model)) return super.modelConfig(model)
-    const dimensions = this.#dimensions ?? this.#handle.info()?.dimensions ?? describeModel(model)?.dimensions
+    const dimensions =
+      this.#dimensions ?? this.#handle.info()?.dimensions ?? describeModel(model, { kind: 'dense' })?.dimensions
     return { model, dimensions: dimensions ?? null }
   }
 
@@ -168,14 +169,20 @@ export class NativeEmbeddingService extends BaseEmbeddingService {
     return modelStats(this.#handle.stats())
   }
 
-  /** Writes the model's own cache to disk and gives the number of entries. 0: no model of this version keeps one. */
-  async saveCache(): Promise<number> {
-    return 0
+  /**
+   * Writes the vectors that a Qwen3 model keeps to their file, and gives their number: 0 before the model is loaded, after
+   * `dispose`, and for other models, which keep none. The file is replaced as a whole: who reads or saves it at the same
+   * time meets the old one or the new one. It is restored by the next load of the same model with the same options.
+   *
+   * @throws {@link TaskFailedError} when the file cannot be written; what was there is untouched then.
+   */
+  saveCache(): Promise<number> {
+    return this.#handle.saveCache()
   }
 
-  /** Entries of the model's own cache. 0: no model of this version keeps one. */
+  /** Vectors that a Qwen3 model keeps, restored ones included; 0 as {@link NativeEmbeddingService.saveCache} gives 0. */
   cacheSize(): number {
-    return 0
+    return this.#handle.cacheSize()
   }
 
   /** Lets requests in progress finish, then frees the model. Later requests are a {@link ModelNotLoadedError}. */

@@ -221,7 +221,7 @@ export abstract class BaseEmbeddingService implements EmbeddingService {
 /** What the registry knows of a service's model. The loader's error comes with what its author can do about it. */
 function known(service: EmbeddingService, model: string): RegistryEntry | undefined {
   try {
-    return describeModel(model)
+    return describeModel(model, { kind: 'dense' })
   } catch (cause) {
     if (!(cause instanceof ModelInitializationError)) throw cause
     throw new ModelInitializationError(

@@ -51,7 +51,7 @@ pub(crate) fn encode(error: EncodeError, index_of: impl Fn(usize) -> Option<usiz
 }
 
 /// Files could not be found, read or downloaded.
-pub(crate) fn hub(error: HubError) -> Failure {
+fn hub(error: HubError) -> Failure {
     let message = error.to_string();
     match error {
         HubError::InvalidId { .. } | HubError::InvalidRevision { .. } | HubError::RevisionOfFolder { .. } => {
@@ -73,6 +73,8 @@ pub(crate) fn load(error: LoadError) -> Failure {
         LoadError::Refused { .. } => Failure::new(ErrorKind::UnsupportedModel, message).of_option("precision"),
         LoadError::UnsupportedModule { .. }
         | LoadError::UnsupportedValue { .. }
+        | LoadError::RegisteredUnsupported { .. }
+        | LoadError::RegisteredKind { .. }
         | LoadError::WrongKind { .. }
         | LoadError::NotOfKind { .. } => Failure::new(ErrorKind::UnsupportedModel, message),
         LoadError::MaxLengthTooSmall { value, special } => Failure::new(ErrorKind::InvalidInput, message)

@@ -148,6 +148,12 @@ impl Failure {
         self
     }
 
+    /// Adds a sentence that may help.
+    pub(crate) fn hinting(mut self, hint: String) -> Failure {
+        self.message = format!("{}. {hint}", self.message.trim_end_matches('.'));
+        self
+    }
+
     /// Adds the model, unless one is named already.
     pub fn of_model(mut self, model: &str) -> Failure {
         self.model.get_or_insert_with(|| model.to_owned());

@@ -34,6 +34,9 @@ pub type Load<T> = Box<dyn FnOnce() -> Result<T, Failure> + Send>;
 /// when its token is cancelled; only who waited before the service was dropped sees its outcome then.
 pub type Resolve<T> = Box<dyn FnOnce(&CancelToken) -> Result<(String, Load<T>), Failure> + Send>;
 
+/// Is given the outcome of a load before anybody else hears of it, by the loader's thread.
+pub type Ready<T> = Box<dyn FnOnce(&Outcome<T>) + Send>;
+
 /// One service's value: not loaded, loading, loaded, failed or disposed.
 pub struct Lazy<T> {
     loads: Arc<Loads<T>>,
@@ -47,13 +50,18 @@ pub struct Lazy<T> {
 struct Slot<T> {
     cell: Arc<Once<Outcome<T>>>,
     /// Taken by the first request.
-    resolve: Option<Resolve<T>>,
+    steps: Option<(Resolve<T>, Ready<T>)>,
 }
 
 impl<T: Send + Sync + 'static> Lazy<T> {
     /// A value that `resolve` will load, shared through `loads`.
     pub fn new(loads: Arc<Loads<T>>, resolve: Resolve<T>) -> Lazy<T> {
-        let slot = Slot { cell: Arc::new(Once::new()), resolve: Some(resolve) };
+        Lazy::preparing(loads, resolve, Box::new(|_| {}))
+    }
+
+    /// As [`Lazy::new`], and `ready` is done with the value before it is anybody's.
+    pub fn preparing(loads: Arc<Loads<T>>, resolve: Resolve<T>, ready: Ready<T>) -> Lazy<T> {
+        let slot = Slot { cell: Arc::new(Once::new()), steps: Some((resolve, ready)) };
         Lazy { loads, slot: Mutex::new(Some(slot)), disposed: CancelToken::new(), abandoned: CancelToken::new() }
     }
 
@@ -72,18 +80,18 @@ impl<T: Send + Sync + 'static> Lazy<T> {
         if let Some(reason) = cancel.reason() {
             return done(Err(reason.clone()));
         }
-        let (cell, resolve) = {
+        let (cell, steps) = {
             let mut slot = lock(&self.slot);
             match slot.as_mut() {
                 None => {
                     drop(slot);
                     return done(Err(Failure::disposed()));
                 }
-                Some(slot) => (slot.cell.clone(), slot.resolve.take()),
+                Some(slot) => (slot.cell.clone(), slot.steps.take()),
             }
         };
-        if let Some(resolve) = resolve {
-            self.start(cell.clone(), resolve);
+        if let Some(steps) = steps {
+            self.start(cell.clone(), steps);
         }
         if let Some(outcome) = cell.get() {
             return done(outcome.clone());
@@ -118,11 +126,19 @@ impl<T: Send + Sync + 'static> Lazy<T> {
         &self.disposed
     }
 
-    fn start(&self, cell: Arc<Once<Outcome<T>>>, resolve: Resolve<T>) {
+    fn start(&self, cell: Arc<Once<Outcome<T>>>, (resolve, ready): (Resolve<T>, Ready<T>)) {
         let (loads, settled, abandoned) = (self.loads.clone(), cell.clone(), self.abandoned.clone());
         let thread = thread::Builder::new().name(format!("{THREAD_PREFIX}loader"));
         let spawned = thread.spawn(move || match caught(|| resolve(&abandoned)) {
-            Ok((key, load)) => loads.join(key, cell, load),
+            Ok((key, load)) => {
+                let loaded = Arc::new(Once::new());
+                loaded.when_set(move |outcome: &Outcome<T>| {
+                    // The value is as good without it.
+                    let _ = panics::catch(|| ready(outcome));
+                    cell.set(outcome.clone());
+                });
+                loads.join(key, loaded, load);
+            }
             Err(failure) => cell.set(Err(failure)),
         });
         if let Err(error) = spawned {

@@ -39,6 +39,7 @@ pub mod model;
 mod once;
 mod panics;
 mod queue;
+pub mod service;
 pub mod statistics;
 pub mod threads;
 mod tokenise;
@@ -51,6 +52,7 @@ pub use failure::{ErrorKind, Failure};
 pub use job::{ChunkJob, CountJob, EmbedJob, EmbedOutput, MaxWait, Priority, TokenCounts};
 pub use loaded::{LazyModel, LoadRequest, LoadedModel};
 pub use model::Model;
+pub use service::Service;
 pub use statistics::{Statistics, StatisticsSnapshot};
 
 /// What the binding needs of the layers below, so that it depends on this crate only.

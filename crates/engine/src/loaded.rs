@@ -8,15 +8,16 @@
 use std::fmt::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::thread;
 
 use simile_encoder::{Context, EncodeError};
 use simile_hub::{HubSettings, ModelFiles, ModelRequest, Progress, Stop};
 use simile_kernels::Isa;
 use simile_pipeline::{
-    Chunk, ChunkRequest, DescriptorOverrides, Device, HeadModel, Input, LoadOptions, ModelKind, NonFinite, Outputs,
-    PipelineError, Precision, Role, TextModel, Tokens, Truncate, device_is_built, support,
+    Chunk, ChunkRequest, DescriptorOverrides, Device, HeadModel, Identity, Input, LoadError, LoadOptions, ModelKind,
+    NonFinite, Outputs, PipelineError, Precision, Role, SavedCache, SavedCacheError, TextModel, Tokens, Truncate,
+    check_config, check_registered, device_is_built, hint, support,
 };
 
 use crate::cancel::{CancelToken, Listener};
@@ -28,6 +29,7 @@ use crate::job::{ChunkJob, CountJob, EmbedJob, EmbedOutput, TokenCounts, held};
 use crate::lazy::{Lazy, Load, Loads, Outcome};
 use crate::model::Model;
 use crate::panics::THREAD_PREFIX;
+use crate::service::{self, Saved, Service};
 use crate::statistics::{Statistics, StatisticsSnapshot};
 use crate::threads;
 use crate::waiting::Waiting;
@@ -53,6 +55,8 @@ pub struct LoadRequest {
     pub precision: Precision,
     /// What the model is to give.
     pub kind: ModelKind,
+    /// What a service asks for besides; `None` for all others.
+    pub service: Option<Service>,
     /// Size of the process's pool; `None` leaves it as it is. See [`crate::threads`].
     pub threads: Option<usize>,
 }
@@ -65,6 +69,8 @@ static ALIVE: AtomicUsize = AtomicUsize::new(0);
 pub struct LoadedModel {
     /// There until the drop.
     model: Option<Loaded>,
+    /// Vectors that services save, with the files that they are saved to.
+    saved: Mutex<Vec<(PathBuf, Arc<SavedCache>)>>,
 }
 
 /// A model of either sort.
@@ -78,7 +84,38 @@ enum Loaded {
 impl LoadedModel {
     fn new(model: Loaded) -> LoadedModel {
         ALIVE.fetch_add(1, Ordering::Relaxed);
-        LoadedModel { model: Some(model) }
+        LoadedModel { model: Some(model), saved: Mutex::default() }
+    }
+
+    /// The cache that is saved to `path`, restored from it by who asks first, and what was wrong with the file.
+    pub(crate) fn saved(&self, path: &Path, identity: Identity) -> (Arc<SavedCache>, Option<SavedCacheError>) {
+        let known = |saved: &[(PathBuf, Arc<SavedCache>)]| {
+            let same = saved.iter().find(|(of, cache)| of == path && *cache.identity() == identity);
+            same.map(|(_, cache)| cache.clone())
+        };
+        if let Some(cache) = known(&self.caches()) {
+            return (cache, None);
+        }
+        // Without the lock, which calls that run take too. Two who come at once read the file twice.
+        let cache = Arc::new(SavedCache::new(identity.clone()));
+        let problem = cache.restore(path).err();
+        let mut saved = self.caches();
+        if let Some(cache) = known(&saved) {
+            return (cache, None);
+        }
+        saved.push((path.to_path_buf(), cache.clone()));
+        (cache, problem)
+    }
+
+    fn caches(&self) -> MutexGuard<'_, Vec<(PathBuf, Arc<SavedCache>)>> {
+        self.saved.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Those for vectors of `dimensions`.
+    fn caches_of(&self, dimensions: usize) -> Vec<Arc<SavedCache>> {
+        let caches = self.caches();
+        let fits = |cache: &&Arc<SavedCache>| cache.identity().dimensions == dimensions;
+        caches.iter().map(|(_, cache)| cache).filter(fits).cloned().collect()
     }
 
     /// The dense model; `None` for one of another kind.
@@ -223,7 +260,14 @@ impl Model for LoadedModel {
         match self.loaded() {
             Loaded::Text(model) => {
                 let width = width.unwrap_or_else(|| model.dimensions());
-                model.encode(batch, width, &mut out.fixed(batch.len(), width), context)
+                let caches = self.caches_of(width);
+                let mut out = out.fixed(batch.len(), width);
+                let mut compute = |batch: &[&Tokens], out: &mut [&mut [f32]]| model.encode(batch, width, out, context);
+                if caches.is_empty() {
+                    compute(batch, &mut out)
+                } else {
+                    service::through(&caches, batch, &mut out, compute)
+                }
             }
             Loaded::Head(model) => {
                 model.encode(batch, out, context)?;
@@ -243,6 +287,7 @@ pub struct LazyModel {
     /// A variable whose value is not allowed is the failure of the load, and of every call.
     engine: Result<&'static Engine, Failure>,
     statistics: Arc<Statistics>,
+    saved: Saved,
     asked_for: String,
 }
 
@@ -260,11 +305,21 @@ impl LazyModel {
         let threads = request.threads;
         let settings = Settings::read();
         let engine = settings.as_ref().map(Engine::of_process).map_err(Failure::clone);
+        let saved = Saved::default();
+        let (service, opening, isa) =
+            (request.service.clone(), saved.clone(), settings.as_ref().map(|all| all.isa).ok());
         let resolve = move |abandoned: &CancelToken| {
             let files = settings.and_then(|settings| resolve(request, settings.isa, abandoned, &mut report));
             files.map_err(|failure| failure.of_model(&name))
         };
-        let lazy = Lazy::new(LOADS.get_or_init(Arc::default).clone(), Box::new(resolve));
+        let ready = move |outcome: &Outcome<LoadedModel>| {
+            if let (Ok(model), Some(service), Some(isa)) = (outcome, service, isa) {
+                let (architecture, version) = (std::env::consts::ARCH, env!("CARGO_PKG_VERSION"));
+                opening.open(&service, model, &format!("{architecture} {}, simile {version}", isa.name()));
+            }
+        };
+        let loads = LOADS.get_or_init(Arc::default).clone();
+        let lazy = Lazy::preparing(loads, Box::new(resolve), Box::new(ready));
         if let (Some(threads), Ok(engine)) = (threads, engine.clone()) {
             // Also when the model was loaded already, for somebody else.
             lazy.when_settled(move |outcome| {
@@ -273,7 +328,7 @@ impl LazyModel {
                 }
             });
         }
-        LazyModel { lazy, engine, statistics: Arc::default(), asked_for }
+        LazyModel { lazy, engine, statistics: Arc::default(), saved, asked_for }
     }
 
     /// Asks for the model, loading it if nobody did. `done` is called exactly once, as [`Lazy::load`] tells.
@@ -382,6 +437,25 @@ impl LazyModel {
         self.statistics.snapshot()
     }
 
+    /// Writes the saved vectors of this service's model to their file; `done` is called once, with their number: 0 while
+    /// no model is loaded, and for a model that saves none. See [`crate::service`].
+    ///
+    /// Failures: `TaskFailed` when the file cannot be written; what was there is untouched then.
+    pub fn save_cache(&self, done: impl FnOnce(Result<usize, Failure>) + Send + 'static) {
+        let name = self.asked_for.clone();
+        self.saved.save(move |result| done(result.map_err(|failure| failure.of_model(&name))));
+    }
+
+    /// Number of vectors that would be saved now.
+    pub fn cache_size(&self) -> usize {
+        self.saved.len()
+    }
+
+    /// What went wrong on the way, was no failure, and was not told yet: a file of saved vectors that was not used.
+    pub fn take_warnings(&self) -> Vec<String> {
+        self.saved.take_warnings()
+    }
+
     /// Lets go of the model. Calls that wait or run fail with `ModelNotLoaded`; what runs stops at its next layer, and
     /// then the memory is free, unless another service uses the model.
     pub fn dispose(&self) {
@@ -421,7 +495,20 @@ fn resolve(
     }
     let download = Arc::new(StopDownload(Stop::default()));
     abandoned.listen(&download);
-    let files = simile_hub::obtain(&request.model, &request.hub, &download.0, report).map_err(convert::hub)?;
+    let id = request.model.id_or_folder.as_str();
+    check_registered(request.kind, id).map_err(convert::load)?;
+    let by_rule = request.service.as_ref().map(|service| service.files(&request.model)).transpose()?.flatten();
+    let files = match by_rule {
+        Some(files) => files,
+        None => {
+            simile_hub::obtain(&request.model, &request.hub, &download.0, report, &check_config).map_err(|error| {
+                let missing = matches!(&error, LoadError::Hub(error) if service::is_missing(error));
+                let hints = [hint(id), request.service.as_ref().and_then(|service| service.hint(&request.model))];
+                let failure = convert::load(error);
+                hints.into_iter().flatten().filter(|_| missing).fold(failure, Failure::hinting)
+            })?
+        }
+    };
     let options = LoadOptions {
         max_length: request.max_length,
         normalize: request.normalize,

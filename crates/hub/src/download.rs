@@ -1,7 +1,7 @@
 //! A model from the hub into the cache.
 //!
 //! The order keeps the cache sound at every moment: the listing, which pins one commit and refuses what is no model before
-//! anything large is fetched; the index of the weights, if they are in several files; the blobs, small ones first; then
+//! anything large is fetched; the configuration, which the caller may refuse; the index of the weights, if they are in several files; the blobs, small ones first; then
 //! the snapshot's links, the weights' last; then the reference. A process that is killed at any point leaves blobs and
 //! partial files, which the next try uses, and nothing that resolves.
 
@@ -11,7 +11,6 @@ use std::path::Path;
 
 use ureq::ResponseExt;
 
-use crate::HubError;
 use crate::cache::{CachedModel, DEFAULT_REVISION, is_commit};
 use crate::http::{Http, not_a_hub, segment};
 use crate::listing::{Listing, RemoteFile};
@@ -21,6 +20,7 @@ use crate::settings::HubSettings;
 use crate::stop::Stop;
 use crate::store::Store;
 use crate::transfer::Transfer;
+use crate::{HubError, ModelRequest};
 
 /// The largest listing that is read: one of 100,000 files has about as much.
 const MAX_LISTING: u64 = 32 << 20;
@@ -45,16 +45,17 @@ impl Default for Rules {
 ///
 /// # Errors
 /// Those of [`crate::obtain`].
-pub(crate) fn download(
+pub(crate) fn download<E: From<HubError>>(
     cache: &Path,
-    id: &str,
-    revision: Option<&str>,
+    request: &ModelRequest,
     settings: &HubSettings,
     rules: &Rules,
     stop: &Stop,
     report: &mut dyn FnMut(Progress),
-) -> Result<(), HubError> {
-    let revision = revision.unwrap_or(DEFAULT_REVISION);
+    check: &dyn Fn(&[u8]) -> Result<(), E>,
+) -> Result<(), E> {
+    let id = request.id_or_folder.as_str();
+    let revision = request.revision.as_deref().unwrap_or(DEFAULT_REVISION);
     let cached = CachedModel::new(cache, id)?;
     let http = Http::new(id, settings, &rules.patience, stop)?;
     let asked = Asked { id, revision, http: &http };
@@ -71,15 +72,21 @@ pub(crate) fn download(
         transfer.fetch(file, &url(file), meter, &|fault| asked.explain(fault, Wanted::File))
     };
     // Unreported, since how much there is to fetch is known only afterwards.
+    let small = |file: &RemoteFile| -> Result<Vec<u8>, HubError> {
+        fetch(file, &mut Meter::new(id, 0, &mut |_| {}))?;
+        let blob = store.blob(file);
+        fs::read(&blob).map_err(|source| HubError::io(&blob, source))
+    };
+    if let Some(config) = listing.config() {
+        check(&small(config)?)?;
+    }
     let mut contents = Vec::new();
     for index in indices {
         if index.size > MAX_INDEX {
             let problem = format!("it has {} bytes; an index of weights has at most {MAX_INDEX}", index.size);
-            return Err(HubError::WrongContent { url: url(index), problem });
+            return Err(HubError::WrongContent { url: url(index), problem }.into());
         }
-        fetch(index, &mut Meter::new(id, 0, &mut |_| {}))?;
-        let blob = store.blob(index);
-        contents.push((index, fs::read(&blob).map_err(|source| HubError::io(&blob, source))?));
+        contents.push((index, small(index)?));
     }
     let files = listing.model_files(&contents);
     let total = files.iter().fold(0, |sum: u64, file| sum.saturating_add(file.size));

@@ -106,8 +106,9 @@ impl Listing {
                 .any(|file| matches!(in_place(&file.name), (place, name) if name == wanted && is_main(place)))
         };
         for missing in ["config.json", "tokenizer.json"] {
-            // A static model has no configuration but the list of its modules.
-            let listed = missing == "config.json" && has("modules.json");
+            // A static model has no configuration but the list of its modules; one whose rows are pooled is no such model.
+            let pooled = || self.files.iter().any(|file| file.name.ends_with("_Pooling/config.json"));
+            let listed = missing == "config.json" && has("modules.json") && !pooled();
             if !has(missing) && !listed {
                 return Err(HubError::NotAModel { id: id.to_owned(), commit: self.commit.clone(), missing });
             }
@@ -139,6 +140,15 @@ impl Listing {
         let places: HashSet<&str> = self.files.iter().map(|file| in_place(&file.name).0).collect();
         let of = |place| Some((place, formats::loaded(|name| names.contains(format!("{place}{name}").as_str()))?));
         places.into_iter().filter_map(of).collect()
+    }
+
+    /// The configuration that lies beside the weights. (Old versions of sentence-transformers wrote another `config.json` into
+    /// the repository itself when the model was in a folder.)
+    pub(crate) fn config(&self) -> Option<&RemoteFile> {
+        let loaded = self.loaded();
+        let wanted =
+            |(place, name): (&str, &str)| name == "config.json" && is_main(place) && loaded.contains_key(place);
+        self.files.iter().find(|file| wanted(in_place(&file.name)))
     }
 
     /// The files that a load reads, in the order in which they are fetched: what is small and may show that the rest is
@@ -197,19 +207,15 @@ impl TryFrom<Sibling> for RemoteFile {
 }
 
 /// Small files that the loader reads where they are there.
-const SMALL: [&str; 11] = [
+const SMALL: [&str; 7] = [
     "config.json",
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
     "modules.json",
     "config_sentence_transformers.json",
-    // ColBERT's rules, and the two heads of BGE-M3: 2 MB.
+    // ColBERT's rules.
     "artifact.metadata",
-    "sparse_linear.pt",
-    "sparse_linear.safetensors",
-    "colbert_linear.pt",
-    "colbert_linear.safetensors",
 ];
 
 /// The folder of a file, with its slash, and the name in it.
@@ -405,6 +411,19 @@ mod tests {
     }
 
     #[test]
+    fn the_configuration_is_the_one_beside_the_weights() {
+        let cases: &[(&[&str], Option<&str>)] = &[
+            (&["1_Dense/config.json", "config.json", SINGLE, "1_Dense/model.safetensors"], Some("config.json")),
+            (&["config.json", INDEX], Some("config.json")),
+            (&["config.json", "0_BERT/config.json", "0_BERT/model.safetensors"], Some("0_BERT/config.json")),
+            (&["1_Dense/config.json", "1_Dense/model.safetensors", SINGLE], None),
+        ];
+        for (names, want) in cases {
+            assert_eq!(listing(names).config().map(|file| file.name.as_str()), *want, "{names:?}");
+        }
+    }
+
+    #[test]
     fn a_static_model_needs_no_config() {
         let names =
             ["modules.json", "0_StaticEmbedding/model.safetensors", "0_StaticEmbedding/tokenizer.json", "README.md"];
@@ -434,6 +453,7 @@ mod tests {
         let begun = std::time::Instant::now();
         assert_eq!(listing.index("a/b").unwrap().len(), 1);
         assert_eq!(listing.model_files(&[]).len(), 40_001);
+        assert_eq!(listing.config(), None);
         // Tens of milliseconds; with one walk for each place, 1,600 million steps.
         assert!(begun.elapsed() < std::time::Duration::from_secs(2), "{:?}", begun.elapsed());
     }

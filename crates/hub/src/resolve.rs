@@ -51,17 +51,19 @@ pub fn resolve(request: &ModelRequest) -> Result<ModelFiles, HubError> {
 /// is cached is used as it is, whatever has become of it at the hub.
 ///
 /// `report` is told how a download goes: first when it begins, last when everything is here, at most 20 times a second.
-/// Nothing is reported when nothing is downloaded. `stop` ends a download from another thread.
+/// Nothing is reported when nothing is downloaded. `stop` ends a download from another thread. `check` is given the content
+/// of `config.json` before anything else of the model is downloaded, and ends the download with its error.
 ///
 /// # Errors
-/// Any [`HubError`]. Those of reading come at once where a download would not help: a folder or a package that is
+/// Any [`HubError`], and what `check` says. Those of reading come at once where a download would not help: a folder or a package that is
 /// incomplete, an id that is none.
-pub fn obtain(
+pub fn obtain<E: From<HubError>>(
     request: &ModelRequest,
     settings: &HubSettings,
     stop: &Stop,
     report: &mut dyn FnMut(Progress),
-) -> Result<ModelFiles, HubError> {
+    check: &dyn Fn(&[u8]) -> Result<(), E>,
+) -> Result<ModelFiles, E> {
     let (missing, cache) = match find(request) {
         Ok(files) if files.source != Source::Cache || settings.offline().is_some() || has_weights(&files.folder) => {
             return Ok(files);
@@ -72,14 +74,14 @@ pub fn obtain(
             let problem = "it has no weights in a format that is loaded".to_owned();
             (HubError::Incomplete { folder: files.folder, problem, advice: DOWNLOAD_AGAIN }, cache)
         }
-        Err(Missing::Final(error)) => return Err(error),
+        Err(Missing::Final(error)) => return Err(error.into()),
         Err(Missing::FromCache { error, cache }) => (error, cache),
     };
     if let Some(why) = settings.offline() {
-        return Err(HubError::Offline { missing: Box::new(missing), why });
+        return Err(HubError::Offline { missing: Box::new(missing), why }.into());
     }
-    download(&cache, &request.id_or_folder, request.revision.as_deref(), settings, &Rules::default(), stop, report)?;
-    resolve(request)
+    download(&cache, request, settings, &Rules::default(), stop, report, check)?;
+    Ok(resolve(request)?)
 }
 
 /// Why a model was not found.

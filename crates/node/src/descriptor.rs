@@ -9,7 +9,11 @@ use simile_engine::{Matryoshka, ModelDescriptor, Origin, RegistryEntry, TextMode
 pub struct NativeRegistryEntry {
     /// Id on the hub.
     pub id: String,
-    /// Names of sentence-transformers.
+    /// `'dense'`, `'sparse'`, `'multi-vector'` or `'rerank'`.
+    pub kind: String,
+    /// Its architecture.
+    pub family: String,
+    /// Names of sentence-transformers; empty where nothing is pooled.
     pub pooling: Vec<String>,
     /// A pattern with `{text}` and perhaps `{instruction}`.
     pub query_template: Option<String>,
@@ -18,19 +22,29 @@ pub struct NativeRegistryEntry {
     /// What `{instruction}` stands for when a call gives none.
     pub default_instruction: Option<String>,
     /// Limit in tokens.
-    pub max_length: u32,
+    pub max_length: Option<u32>,
     /// Whether vectors get unit length.
     pub normalize: bool,
-    /// Native length of a vector.
-    pub dimensions: u32,
+    /// Whether LayerNorm is applied between pooling and cut.
+    pub layer_norm_before_cut: bool,
+    /// Length of a vector, a token's vector or of the sparse space.
+    pub dimensions: Option<u32>,
     /// Whether vectors may be cut: not, to any length, or to these.
     pub matryoshka: Either<bool, Vec<u32>>,
     /// SPDX identifier.
-    pub license: Option<String>,
+    pub license: String,
     /// Size of the weights in bytes.
     pub size_bytes: Option<f64>,
     /// Whether a licence has to be accepted on the hub.
     pub gated: bool,
+    /// The commit whose weights were compared.
+    pub revision: Option<String>,
+    /// `'real weights'`, `'tiny checkpoint'` or `'unverified'`.
+    pub evidence: String,
+    /// What a user should know besides.
+    pub notes: Option<String>,
+    /// Why it cannot be loaded.
+    pub unsupported: Option<String>,
 }
 
 /// The facts of a loaded model as they are in force.
@@ -149,25 +163,32 @@ impl From<&RegistryEntry> for NativeRegistryEntry {
     fn from(entry: &RegistryEntry) -> Self {
         NativeRegistryEntry {
             id: entry.id.to_owned(),
-            pooling: vec![entry.pooling.name().to_owned()],
+            kind: entry.kind.name().to_owned(),
+            family: entry.family.name().to_owned(),
+            pooling: entry.pooling.iter().map(|pooling| pooling.name().to_owned()).collect(),
             query_template: entry.query_template.map(str::to_owned),
             passage_template: entry.passage_template.map(str::to_owned),
             default_instruction: entry.default_instruction.map(str::to_owned),
-            max_length: entry.max_length as u32,
+            max_length: entry.max_length.map(|tokens| tokens as u32),
             normalize: entry.normalize,
-            dimensions: entry.dimensions as u32,
-            matryoshka: Either::A(entry.matryoshka),
-            license: Some(entry.licence.to_owned()),
-            size_bytes: Some(entry.size_bytes as f64),
+            layer_norm_before_cut: entry.layer_norm_before_cut,
+            dimensions: entry.dimensions.map(|dimensions| dimensions as u32),
+            matryoshka: matryoshka(&entry.matryoshka.into()),
+            license: entry.licence.to_owned(),
+            size_bytes: entry.size_bytes.map(|bytes| bytes as f64),
             gated: entry.gated,
+            revision: entry.revision.map(str::to_owned),
+            evidence: entry.evidence.name().to_owned(),
+            notes: entry.notes.map(str::to_owned),
+            unsupported: entry.unsupported.map(str::to_owned),
         }
     }
 }
 
-/// The registry, best known models first.
+/// The registry: dense models first, and the default one first of all.
 #[napi(catch_unwind)]
 pub fn list_models() -> Vec<NativeRegistryEntry> {
-    registry().iter().map(NativeRegistryEntry::from).collect()
+    registry().map(NativeRegistryEntry::from).collect()
 }
 
 fn matryoshka(known: &Matryoshka) -> Either<bool, Vec<u32>> {

@@ -24,6 +24,13 @@ pub struct NativeModel {
     reports: Reports,
 }
 
+/// How many vectors were saved.
+#[napi(object, object_from_js = false)]
+pub struct NativeSaved {
+    /// Entries of the file.
+    pub entries: u32,
+}
+
 #[napi]
 impl NativeModel {
     /// Reads nothing but the environment and starts nothing. `wake` is called when a download has something
@@ -197,6 +204,32 @@ impl NativeModel {
             Some(model) => Ok(model.contract(Some(dimensions as usize))),
             None => Err(Error::new(Status::GenericFailure, "the model is not loaded")),
         }
+    }
+
+    /// Writes the saved vectors of this service's model to their file.
+    #[napi(catch_unwind, ts_return_type = "Promise<NativeSaved | NativeFailure>")]
+    pub fn save_cache<'env>(&self, env: &'env Env) -> Result<Object<'env>> {
+        let (settle, promise) = Settle::new(env)?;
+        match &self.model {
+            Ok(model) => model.save_cache(move |saved| {
+                settle.with(saved, |entries| NativeSaved { entries: entries as u32 });
+            }),
+            // Nothing is loaded, so nothing is saved.
+            Err(_) => settle.with(Ok(()), |()| NativeSaved { entries: 0 }),
+        }
+        Ok(promise)
+    }
+
+    /// Number of vectors that would be saved now.
+    #[napi(catch_unwind)]
+    pub fn cache_size(&self) -> u32 {
+        self.model.as_ref().map_or(0, LazyModel::cache_size) as u32
+    }
+
+    /// What went wrong, was no failure, and was not taken yet.
+    #[napi(catch_unwind)]
+    pub fn take_warnings(&self) -> Vec<String> {
+        self.model.as_ref().map(LazyModel::take_warnings).unwrap_or_default()
     }
 
     /// Counters of this model as this service uses it.

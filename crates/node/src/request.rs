@@ -11,7 +11,8 @@ use napi::bindgen_prelude::{Either, Null};
 use napi_derive::napi;
 use simile_engine::{
     ChunkJob, ChunkRequest, DescriptorOverrides, Device, EmbedJob, ErrorKind, Failure, HubOptions, HubSettings,
-    LoadRequest, Matryoshka, MaxWait, ModelKind, ModelRequest, Pooling, Precision, Priority, Role, Truncate, cache_dir,
+    LoadRequest, Matryoshka, MaxWait, ModelKind, ModelRequest, Pooling, Precision, Priority, Role, Service, Truncate,
+    cache_dir,
 };
 
 /// Which model, and how. Absent fields are the defaults.
@@ -50,6 +51,15 @@ pub struct NativeLoadRequest {
     pub threads: Option<u32>,
     /// What the caller knows better than files and registry.
     pub descriptor: Option<NativeDescriptorOverrides>,
+    /// What a service asks for besides; absent for all others.
+    pub service: Option<NativeServiceOptions>,
+}
+
+/// What a service asks for besides: the folder rule of Qwen3-Embedding and saved vectors.
+#[napi(object, object_to_js = false)]
+pub struct NativeServiceOptions {
+    /// Length of its vectors.
+    pub dimensions: Option<u32>,
 }
 
 /// What a caller says about a model instead of its files and the registry.
@@ -95,6 +105,9 @@ impl TryFrom<NativeLoadRequest> for LoadRequest {
             descriptor: request.descriptor.map(TryInto::try_into).transpose()?,
             device: request.device.map(|name| parse::<Device>(&name)).transpose()?.unwrap_or_default(),
             precision: request.precision.map(|name| parse::<Precision>(&name)).transpose()?.unwrap_or_default(),
+            service: request.service.map(|NativeServiceOptions { dimensions }| {
+                Service::from_environment(dimensions.map(|dimensions| dimensions as usize), &lookup)
+            }),
             kind,
             threads: request.threads.map(|threads| threads as usize),
         })

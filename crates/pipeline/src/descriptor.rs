@@ -148,7 +148,7 @@ pub(crate) fn resolve(
     let (pooling, pooling_origin) = first([
         (overrides.pooling, Origin::Option),
         (files.pooling.as_ref().map(|pooling| pooling.modes.clone()), Origin::Files),
-        (entry.map(|entry| vec![entry.pooling]), Origin::Registry),
+        (entry.and_then(|entry| entry.pooling).map(|pooling| vec![pooling]), Origin::Registry),
         (Some(vec![Pooling::Mean]), Origin::Default),
     ]);
     if pooling.is_empty() {
@@ -161,7 +161,8 @@ pub(crate) fn resolve(
         (entry.map(|entry| entry.normalize), Origin::Registry),
         (Some(false), Origin::Default),
     ]);
-    let (origin, max_length) = limit(options.max_length, &files.limit, entry.map(|entry| entry.max_length), positions);
+    let (origin, max_length) =
+        limit(options.max_length, &files.limit, entry.and_then(|entry| entry.max_length), positions);
     let (truncate, truncate_origin) = first([
         (options.truncate, Origin::Option),
         (files.truncation_side, Origin::Files),
@@ -189,10 +190,10 @@ pub(crate) fn resolve(
     // A pooling that is asked for is a new one, as the reference's default is.
     let from_files = files.pooling.as_ref().filter(|_| pooling_origin == Origin::Files);
     let include_prompt = from_files.is_none_or(|pooling| pooling.include_prompt);
-    let matryoshka = overrides.matryoshka.unwrap_or(match entry {
+    let matryoshka = overrides.matryoshka.unwrap_or_else(|| match entry {
         _ if !files.matryoshka.is_empty() => Matryoshka::Dimensions(files.matryoshka.clone()),
-        Some(entry) if entry.matryoshka => Matryoshka::Any,
-        _ => Matryoshka::None,
+        Some(entry) => entry.matryoshka.into(),
+        None => Matryoshka::None,
     });
     Ok(Resolved {
         pooling,

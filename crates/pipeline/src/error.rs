@@ -30,6 +30,30 @@ pub enum LoadError {
         /// Why, and what to take instead.
         reason: &'static str,
     },
+    /// The registry knows the model as one that cannot be loaded.
+    #[error("'{id}' is not supported as a {kind} model: {reason}. Nothing was downloaded; listModels() has what is")]
+    RegisteredUnsupported {
+        /// The model's id.
+        id: &'static str,
+        /// What it was asked for as.
+        kind: ModelKind,
+        /// Why it is not.
+        reason: &'static str,
+    },
+    /// The registry knows the model, as one that gives other results.
+    #[error(
+        "'{id}' is a {} model, not a {wanted} one: load it with {}. Nothing was downloaded",
+        each(found, ModelKind::name),
+        each(found, ModelKind::class)
+    )]
+    RegisteredKind {
+        /// The model's id.
+        id: String,
+        /// What it was asked for as.
+        wanted: ModelKind,
+        /// What it is.
+        found: Vec<ModelKind>,
+    },
     /// A file that every model needs is not there.
     #[error("'{}' has no {name}. {advice}", folder.display())]
     MissingFile {
@@ -266,6 +290,10 @@ pub enum PipelineError {
         /// What the panic said.
         message: String,
     },
+}
+
+fn each(kinds: &[ModelKind], name: fn(ModelKind) -> &'static str) -> String {
+    kinds.iter().map(|&kind| name(kind)).collect::<Vec<_>>().join(" or ")
 }
 
 fn allowed_dimensions(native: usize, allowed: &Matryoshka) -> String {

@@ -29,7 +29,9 @@ mod options;
 mod outputs;
 mod parts;
 mod plan;
+mod preflight;
 mod registry;
+mod saved_cache;
 mod sentence_transformers;
 mod slices;
 mod sparse;
@@ -50,7 +52,11 @@ pub use model::TextModel;
 pub use options::{Device, LoadOptions, Precision, Truncate, UnknownName};
 pub use outputs::Outputs;
 pub use plan::{DEFAULT_BATCH_SIZE, plan};
-pub use registry::{RegistryEntry, registered, registry};
+pub use preflight::check_config;
+pub use registry::{
+    Evidence, ModelFamily, RegistryEntry, Sizes, check_registered, hint, registered, registered_as, registry,
+};
+pub use saved_cache::{Identity, MAX_BYTES, SavedCache, SavedCacheError};
 pub use simile_encoder::{Pooling, device_is_built};
 pub use sparse::check_id;
 pub use support::{Support, support};

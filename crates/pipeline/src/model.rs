@@ -32,10 +32,6 @@ use crate::template::{Role, Templates};
 use crate::tokenizer::{Tokenizer, Tokens};
 use crate::vector_modules::VectorModule;
 
-/// Models whose whole vector is layer-normalised (without weights) before it is cut to fewer dimensions, as their page says;
-/// no file of theirs does. Uncut it is not, as in sentence-transformers.
-const NORMED_BEFORE_CUT: [&str; 1] = ["nomic-ai/nomic-embed-text-v1.5"];
-
 /// A loaded model: text in, vectors out. Shared freely between threads.
 pub struct TextModel {
     isa: Isa,
@@ -71,7 +67,7 @@ impl TextModel {
         let Loaded { backbone, tokenizer, resolved, dimensions, model_type, content } = loaded;
         let vector_modules = read.vector_modules.iter().map(|config| VectorModule::load(options.isa, files, config));
         let vector_modules = vector_modules.collect::<Result<Vec<_>, _>>()?;
-        let normed = NORMED_BEFORE_CUT.iter().any(|id| files.id.eq_ignore_ascii_case(id));
+        let normed = entry.is_some_and(|entry| entry.layer_norm_before_cut);
         let norm_before_cut = normed.then(|| LayerNorm::plain(options.isa, dimensions));
         let pattern = |role| resolved.templates.of(role).map(|template| template.pattern().to_owned());
         let descriptor = ModelDescriptor {
@@ -88,7 +84,7 @@ impl TextModel {
             matryoshka: resolved.matryoshka,
             lowercase: read.lowercase,
             licence: entry.map(|entry| entry.licence.to_owned()),
-            size_bytes: entry.map(|entry| entry.size_bytes),
+            size_bytes: entry.and_then(|entry| entry.size_bytes),
             gated: entry.is_some_and(|entry| entry.gated),
             origins: resolved.origins,
             include_prompt: resolved.include_prompt,

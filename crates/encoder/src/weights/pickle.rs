@@ -189,19 +189,19 @@ impl Machine<'_> {
                     self.tuple(items);
                 }
                 b't' => {
-                    let items = self.since_mark()?;
+                    let items = self.pop_to_mark()?;
                     self.tuple(items);
                 }
                 b']' => self.stack.push(Value::List),
                 b'a' => drop(self.pop()?),
-                b'e' => drop(self.since_mark()?),
+                b'e' => drop(self.pop_to_mark()?),
                 b'}' => self.dict(),
                 b's' => {
                     let (value, key) = (self.pop()?, self.pop()?);
                     self.set(&[key, value])?;
                 }
                 b'u' => {
-                    let items = self.since_mark()?;
+                    let items = self.pop_to_mark()?;
                     self.set(&items)?;
                 }
                 b'c' => {
@@ -295,7 +295,7 @@ impl Machine<'_> {
         }
     }
 
-    fn since_mark(&mut self) -> Result<Vec<Value>, Refusal> {
+    fn pop_to_mark(&mut self) -> Result<Vec<Value>, Refusal> {
         let mark = self.stack.iter().rposition(|value| matches!(value, Value::Mark)).ok_or(SHORT_STACK)?;
         let items = self.stack.split_off(mark + 1);
         self.stack.pop();

@@ -34,6 +34,11 @@ fn git_id(content: &str) -> String {
     hexadecimal(&Sha1::new_with_prefix(format!("blob {}\0{content}", content.len())).finalize())
 }
 
+/// Whatever the configuration says.
+fn taken(_: &[u8]) -> Result<(), HubError> {
+    Ok(())
+}
+
 /// A hub that never goes on, until the test's process ends.
 fn forever() {
     loop {
@@ -107,7 +112,23 @@ fn rules() -> Rules {
 }
 
 fn get(hub: &Hub, cache: &Path, rules: &Rules, stop: &Stop) -> Result<(), HubError> {
-    download(cache, ID, None, &settings(hub), rules, stop, &mut |_| {})
+    download(cache, &ModelRequest::new(ID), &settings(hub), rules, stop, &mut |_| {}, &taken)
+}
+
+#[test]
+fn a_configuration_that_is_refused_ends_the_download_before_the_weights() {
+    let dir = tempfile::tempdir().unwrap();
+    let hub = hub(Box::new(|_| panic!("the weights were asked for")));
+    let refuse = |content: &[u8]| {
+        assert_eq!(content, b"{}");
+        Err(HubError::NoCacheDir)
+    };
+    let result =
+        download(dir.path(), &ModelRequest::new(ID), &settings(&hub), &rules(), &Stop::default(), &mut |_| {}, &refuse);
+    assert!(matches!(result, Err(HubError::NoCacheDir)), "{result:?}");
+    // The listing and the configuration.
+    assert_eq!(hub.asked.load(Ordering::Relaxed), 2);
+    assert!(found(dir.path()).is_err());
 }
 
 fn found(cache: &Path) -> Result<crate::ModelFiles, HubError> {
@@ -245,7 +266,9 @@ fn who_waited_for_a_lock_uses_what_the_other_one_brought() {
     };
     thread::scope(|scope| {
         let (settings, cache) = (settings(&hub), dir.path());
-        let loader = scope.spawn(move || download(cache, ID, None, &settings, &rules(), &Stop::default(), &mut report));
+        let loader = scope.spawn(move || {
+            download(cache, &ModelRequest::new(ID), &settings, &rules(), &Stop::default(), &mut report, &taken)
+        });
         while !blobs(cache).is_dir() {
             thread::yield_now();
         }
