@@ -1,11 +1,20 @@
 /** Models that are not there, broken or foreign: each a typed error that says what and what to do. */
 
-import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs'
+import {
+  copyFileSync,
+  cpSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import test, { type ExecutionContext } from 'ava'
 import { EmbedError, type EmbedErrorCode, TextEmbedding } from 'simile'
-import { tiny } from './helpers/models.ts'
+import { ROOT, tiny } from './helpers/models.ts'
 import { readTensors, type Tensor, writeTensors } from './helpers/safetensors.ts'
 
 const scratch = mkdtempSync(join(tmpdir(), 'simile-bad-models-'))
@@ -95,13 +104,22 @@ const CASES: [string, (folder: string) => void, EmbedErrorCode, RegExp][] = [
   ],
   ['no weights', (f) => rmSync(join(f, WEIGHTS)), 'ModelInitialization', /model\.safetensors/],
   [
-    'only pickled weights',
+    'weights in a format that is not read',
     (f) => {
       rmSync(join(f, WEIGHTS))
-      writeFileSync(join(f, 'pytorch_model.bin'), 'PK')
+      writeFileSync(join(f, 'tf_model.h5'), 'HDF')
     },
     'UnsupportedModel',
-    /pytorch_model\.bin.*safetensors/s,
+    /tf_model\.h5.*safetensors/s,
+  ],
+  [
+    'a pickle that would run a command',
+    (f) => {
+      rmSync(join(f, WEIGHTS))
+      copyFileSync(join(ROOT, '__test__', 'fixtures', 'torch', 'runs.pt'), join(f, 'pytorch_model.bin'))
+    },
+    'UnsupportedModel',
+    /pytorch_model\.bin names posix\.system.*nothing of it was run/s,
   ],
   [
     'weights are a git-lfs pointer',
