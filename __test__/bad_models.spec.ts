@@ -1,11 +1,20 @@
 /** Models that are not there, broken or foreign: each a typed error that says what and what to do. */
 
-import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs'
+import {
+  copyFileSync,
+  cpSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import test, { type ExecutionContext } from 'ava'
 import { EmbedError, type EmbedErrorCode, TextEmbedding } from 'simile'
-import { tiny } from './helpers/models.ts'
+import { ROOT, tiny } from './helpers/models.ts'
 import { readTensors, type Tensor, writeTensors } from './helpers/safetensors.ts'
 
 const scratch = mkdtempSync(join(tmpdir(), 'simile-bad-models-'))
@@ -95,13 +104,22 @@ const CASES: [string, (folder: string) => void, EmbedErrorCode, RegExp][] = [
   ],
   ['no weights', (f) => rmSync(join(f, WEIGHTS)), 'ModelInitialization', /model\.safetensors/],
   [
-    'only pickled weights',
+    'weights in a format that is not read',
     (f) => {
       rmSync(join(f, WEIGHTS))
-      writeFileSync(join(f, 'pytorch_model.bin'), 'PK')
+      writeFileSync(join(f, 'tf_model.h5'), 'HDF')
     },
     'UnsupportedModel',
-    /pytorch_model\.bin.*safetensors/s,
+    /tf_model\.h5.*safetensors/s,
+  ],
+  [
+    'a pickle that would run a command',
+    (f) => {
+      rmSync(join(f, WEIGHTS))
+      copyFileSync(join(ROOT, '__test__', 'fixtures', 'torch', 'runs.pt'), join(f, 'pytorch_model.bin'))
+    },
+    'UnsupportedModel',
+    /pytorch_model\.bin names posix\.system.*nothing of it was run/s,
   ],
   [
     'weights are a git-lfs pointer',
@@ -374,11 +392,11 @@ test('a Dense module without weights', async (t) => {
   await refused(t, folder, 'ModelInitialization', /no weights in .*3_Dense: expected .*model\.safetensors/)
 })
 
-test('a Dense module with only pickled weights', async (t) => {
-  const folder = copy('dense with pickled weights', 'tiny-bert-dense')
+test('a Dense module with weights in a format that is not read', async (t) => {
+  const folder = copy('dense with TensorFlow weights', 'tiny-bert-dense')
   rmSync(join(folder, '2_Dense', WEIGHTS))
-  writeFileSync(join(folder, '2_Dense', 'pytorch_model.bin'), 'PK')
-  await refused(t, folder, 'UnsupportedModel', /2_Dense has no safetensors weights, only pytorch_model\.bin/)
+  writeFileSync(join(folder, '2_Dense', 'tf_model.h5'), 'HDF')
+  await refused(t, folder, 'UnsupportedModel', /2_Dense has no weights in a format that is read, only tf_model\.h5/)
 })
 
 test('a model that is nowhere: every place that was searched, and what to do', async (t) => {

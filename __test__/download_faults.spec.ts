@@ -169,10 +169,10 @@ const ROWS: Row[] = [
     parts: [WEIGHTS, 'git-lfs pointer'],
   },
   {
-    what: 'only a pickle',
-    files: (files) => files.delete(WEIGHTS),
+    what: 'only an ONNX graph',
+    files: (files) => [WEIGHTS, 'pytorch_model.bin'].map((name) => files.delete(name)),
     code: 'UnsupportedModel',
-    parts: [ID, 'pytorch_model.bin', 'safetensors'],
+    parts: [ID, 'onnx/model.onnx', 'safetensors'],
   },
   {
     what: 'no model at all',

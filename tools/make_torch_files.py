@@ -3,11 +3,14 @@
 Usage: python tools/make_torch_files.py OUT    (the same bytes on every run, but for legacy.pt)
 """
 
+import json
 import pathlib
 import sys
 import zipfile
 
 import torch
+import transformers
+from safetensors.torch import save_file
 
 out = pathlib.Path(sys.argv[1])
 out.mkdir(parents=True, exist_ok=True)
@@ -77,3 +80,12 @@ rewritten("big_endian.pt", lambda entries: entries.update(byteorder=b"big"))
 rewritten("short_storage.pt", lambda entries: entries.update({"data/0": entries["data/0"][:-4]}))
 rewritten("no_storage.pt", lambda entries: entries.pop("data/0"))
 rewritten("no_pickle.pt", lambda entries: entries.pop("data.pkl"))
+
+# A whole checkpoint, as transformers wrote it before safetensors, and the same as safetensors.
+config = {"model_type": "bert", "hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 12,
+          "vocab_size": 11, "max_position_embeddings": 6, "type_vocab_size": 2}
+state = transformers.AutoModel.from_config(transformers.AutoConfig.for_model(**config)).state_dict()
+(out / "bert").mkdir(exist_ok=True)
+(out / "bert" / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+torch.save(state, out / "bert" / "pytorch_model.bin")
+save_file(state, out / "bert" / "same.safetensors")

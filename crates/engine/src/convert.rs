@@ -97,9 +97,13 @@ pub(crate) fn encoder(error: &simile_encoder::LoadError, message: String) -> Fai
             | ConfigError::UnknownModelType { .. }
             | ConfigError::Unsupported { .. },
         )
-        | Weights(WeightsError::OnlyOtherFormats { .. } | WeightsError::Dtype { .. }) => {
-            Failure::new(ErrorKind::UnsupportedModel, message)
-        }
+        | Weights(
+            WeightsError::OnlyOtherFormats { .. }
+            | WeightsError::Dtype { .. }
+            | WeightsError::LegacyTorch { .. }
+            | WeightsError::PickleGlobal { .. }
+            | WeightsError::NotAStateDict { .. },
+        ) => Failure::new(ErrorKind::UnsupportedModel, message),
         Device(_) | DeviceNotBuilt { .. } => Failure::new(ErrorKind::ModelInitialization, message).of_option("device"),
         _ => Failure::new(ErrorKind::ModelInitialization, message),
     }

@@ -293,7 +293,7 @@ pub enum HubError {
         problem: String,
     },
     /// The repository has weights, none of them in a format that is loaded.
-    #[error("'{id}' has no safetensors weights, only {}. Nothing was downloaded; choose a revision or model that has them", found.join(", "))]
+    #[error("'{id}' has no safetensors or PyTorch weights, only {}. Nothing was downloaded; choose a revision or model that has them", found.join(", "))]
     OnlyOtherFormats {
         /// The model's id.
         id: String,

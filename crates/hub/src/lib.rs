@@ -28,6 +28,7 @@ pub mod cache_dir;
 mod download;
 mod error;
 mod files;
+pub mod formats;
 mod hash;
 mod http;
 mod id;

@@ -8,8 +8,8 @@ use std::collections::{HashMap, HashSet};
 
 use serde::Deserialize;
 
-use crate::HubError;
 use crate::cache::is_commit;
+use crate::{HubError, formats};
 
 /// The most files that a repository may have: no model has more than some thousands.
 const MAX_FILES: usize = 100_000;
@@ -100,7 +100,6 @@ impl Listing {
     /// # Errors
     /// [`HubError::OnlyOtherFormats`], [`HubError::NotAModel`].
     pub(crate) fn index(&self, id: &str) -> Result<Vec<&RemoteFile>, HubError> {
-        let names: HashSet<&str> = self.files.iter().map(|file| file.name.as_str()).collect();
         let has = |wanted: &str| {
             self.files
                 .iter()
@@ -108,14 +107,15 @@ impl Listing {
         };
         for missing in ["config.json", "tokenizer.json"] {
             // A static model has no configuration but the list of its modules; one whose rows are pooled is no such model.
-            let pooled = || names.iter().any(|name| name.ends_with("_Pooling/config.json"));
+            let pooled = || self.files.iter().any(|file| file.name.ends_with("_Pooling/config.json"));
             let listed = missing == "config.json" && has("modules.json") && !pooled();
             if !has(missing) && !listed {
                 return Err(HubError::NotAModel { id: id.to_owned(), commit: self.commit.clone(), missing });
             }
         }
-        if !has(SINGLE) && !has(INDEX) {
-            let others = |file: &&RemoteFile| OTHER_FORMATS.iter().any(|name| in_place(&file.name).1.starts_with(name));
+        if formats::loaded(has).is_none() {
+            let others =
+                |file: &&RemoteFile| formats::OTHER_STARTS.iter().any(|name| in_place(&file.name).1.starts_with(name));
             let found: Vec<_> = self.files.iter().filter(others).map(|file| file.name.clone()).collect();
             return Err(match found.is_empty() {
                 true => HubError::NotAModel {
@@ -126,22 +126,29 @@ impl Listing {
                 false => HubError::OnlyOtherFormats { id: id.to_owned(), found },
             });
         }
+        let loaded = self.loaded();
         let is_index = |file: &&RemoteFile| {
             let (place, name) = in_place(&file.name);
-            name == INDEX && !names.contains(format!("{place}{SINGLE}").as_str())
+            formats::READ.iter().any(|[_, index]| *index == name) && loaded.get(place) == Some(&name)
         };
         Ok(self.files.iter().filter(is_index).collect())
+    }
+
+    /// The weights that are loaded from each folder.
+    fn loaded(&self) -> HashMap<&str, &'static str> {
+        let names: HashSet<&str> = self.files.iter().map(|file| file.name.as_str()).collect();
+        let places: HashSet<&str> = self.files.iter().map(|file| in_place(&file.name).0).collect();
+        let of = |place| Some((place, formats::loaded(|name| names.contains(format!("{place}{name}").as_str()))?));
+        places.into_iter().filter_map(of).collect()
     }
 
     /// The configuration that lies beside the weights. (Old versions of sentence-transformers wrote another `config.json` into
     /// the repository itself when the model was in a folder.)
     pub(crate) fn config(&self) -> Option<&RemoteFile> {
-        let is_weights = |name: &str| name == SINGLE || name == INDEX || name.starts_with("pytorch_model");
-        let split = self.files.iter().map(|file| (in_place(&file.name), file));
-        let weights: HashSet<&str> =
-            split.clone().filter(|((_, name), _)| is_weights(name)).map(|((place, _), _)| place).collect();
-        let beside = |place: &str| is_main(place) && weights.contains(place);
-        split.into_iter().find(|((place, name), _)| *name == "config.json" && beside(place)).map(|(_, file)| file)
+        let loaded = self.loaded();
+        let wanted =
+            |(place, name): (&str, &str)| name == "config.json" && is_main(place) && loaded.contains_key(place);
+        self.files.iter().find(|file| wanted(in_place(&file.name)))
     }
 
     /// The files that a load reads, in the order in which they are fetched: what is small and may show that the rest is
@@ -158,11 +165,16 @@ impl Listing {
                 ranks.insert(format!("{place}{shard}"), if is_main(place) { 1 } else { 0 });
             }
         }
+        let loaded = self.loaded();
+        let has = |wanted: &str| self.files.iter().any(|file| file.name == wanted);
+        let heads: Vec<&str> =
+            formats::HEADS.iter().filter_map(|names| names.iter().copied().find(|name| has(name))).collect();
         let rank = |file: &RemoteFile| {
             let (place, name) = in_place(&file.name);
-            if SMALL.contains(&name) || (name.starts_with("sentence_") && name.ends_with("_config.json")) {
+            let is_small = SMALL.contains(&name) || (name.starts_with("sentence_") && name.ends_with("_config.json"));
+            if is_small || heads.contains(&file.name.as_str()) {
                 Some(0)
-            } else if name == SINGLE {
+            } else if formats::READ.iter().any(|[single, _]| *single == name) && loaded.get(place) == Some(&name) {
                 Some(if is_main(place) { 2 } else { 0 })
             } else {
                 ranks.get(&file.name).copied()
@@ -194,28 +206,17 @@ impl TryFrom<Sibling> for RemoteFile {
     }
 }
 
-const SINGLE: &str = "model.safetensors";
-const INDEX: &str = "model.safetensors.index.json";
-
 /// Small files that the loader reads where they are there.
-const SMALL: [&str; 11] = [
+const SMALL: [&str; 7] = [
     "config.json",
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
     "modules.json",
     "config_sentence_transformers.json",
-    // ColBERT's rules, and the two heads of BGE-M3: 2 MB.
+    // ColBERT's rules.
     "artifact.metadata",
-    "sparse_linear.pt",
-    "sparse_linear.safetensors",
-    "colbert_linear.pt",
-    "colbert_linear.safetensors",
 ];
-
-/// How the names of weights in other formats begin.
-const OTHER_FORMATS: [&str; 6] =
-    ["pytorch_model", "tf_model", "flax_model", "model.ckpt", "model.onnx", "openvino_model"];
 
 /// The folder of a file, with its slash, and the name in it.
 fn in_place(name: &str) -> (&str, &str) {
@@ -229,7 +230,7 @@ fn is_kept(name: &str) -> bool {
         !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()) && rest.matches('/').count() == 1
     });
     let sound = crate::check_relative_name(name).is_ok();
-    sound && (place.is_empty() || module || OTHER_FORMATS.iter().any(|start| file.starts_with(start)))
+    sound && (place.is_empty() || module || formats::OTHER_STARTS.iter().any(|start| file.starts_with(start)))
 }
 
 /// Whether configuration and weights may be in a folder: the repository itself, and that of its first module as old
@@ -243,6 +244,10 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    const SINGLE: &str = formats::READ[0][0];
+    const INDEX: &str = formats::READ[0][1];
+    const PICKLE: &str = formats::READ[1][0];
+    const PICKLE_INDEX: &str = formats::READ[1][1];
     const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
     fn listing(names: &[&str]) -> Listing {
@@ -263,12 +268,11 @@ mod tests {
 
     #[test]
     fn which_files() {
-        const REST: [&str; 12] = [
+        const REST: [&str; 11] = [
             ".gitattributes",
             "README.md",
             "onnx/model.onnx",
             "openvino/openvino_model.bin",
-            "pytorch_model.bin",
             "tf_model.h5",
             "rust_model.ot",
             "train_script.py",
@@ -358,10 +362,7 @@ mod tests {
     #[test]
     fn what_is_no_model() {
         let cases: &[(&[&str], &str)] = &[
-            (
-                &["config.json", "tokenizer.json", "pytorch_model.bin", "onnx/model.onnx"],
-                "only pytorch_model.bin, onnx/model.onnx",
-            ),
+            (&["config.json", "tokenizer.json", "tf_model.h5", "onnx/model.onnx"], "only tf_model.h5, onnx/model.onnx"),
             (
                 &["config.json", "tokenizer.json", "pytorch_model-00001-of-00002.bin"],
                 "only pytorch_model-00001-of-00002.bin",
@@ -374,6 +375,38 @@ mod tests {
         for (names, want) in cases {
             let error = listing(names).index("a/b").unwrap_err().to_string();
             assert!(error.contains(want) && error.contains("'a/b'"), "{names:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn pickles_are_taken_where_there_is_nothing_else() {
+        let model = ["config.json", "tokenizer.json"];
+        let cases: &[(&[&str], &[&str])] = &[
+            (&[PICKLE], &[PICKLE]),
+            (&[PICKLE, SINGLE], &[SINGLE]),
+            (&[PICKLE, INDEX, "model-00001-of-00001.safetensors"], &["model-00001-of-00001.safetensors", INDEX]),
+            (&[PICKLE_INDEX, "a.bin", "b.bin", "training_args.bin"], &["a.bin", PICKLE_INDEX]),
+            (&[PICKLE, PICKLE_INDEX, "a.bin"], &[PICKLE]),
+            (
+                &[PICKLE, "colbert_linear.pt", "sparse_linear.pt", "sparse_linear.safetensors", "other.pt"],
+                &["colbert_linear.pt", "sparse_linear.safetensors", PICKLE],
+            ),
+            (&[SINGLE, "2_Dense/pytorch_model.bin"], &["2_Dense/pytorch_model.bin", SINGLE]),
+            (
+                &[PICKLE, "2_Dense/pytorch_model.bin", "2_Dense/model.safetensors"],
+                &["2_Dense/model.safetensors", PICKLE],
+            ),
+        ];
+        for (names, want) in cases {
+            let all: Vec<&str> = model.iter().chain(*names).copied().collect();
+            let listing = listing(&all);
+            let content =
+                |index| (index, br#"{"weight_map": {"w": "a.bin", "v": "model-00001-of-00001.safetensors"}}"#.to_vec());
+            let indices: Vec<_> = listing.index("a/b").unwrap().into_iter().map(content).collect();
+            let files = listing.model_files(&indices);
+            let got: Vec<_> =
+                files.iter().map(|file| file.name.as_str()).filter(|name| !model.contains(name)).collect();
+            assert_eq!(got, *want, "{names:?}");
         }
     }
 

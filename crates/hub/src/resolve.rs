@@ -11,7 +11,7 @@ use crate::download::{Rules, download};
 use crate::progress::Progress;
 use crate::settings::HubSettings;
 use crate::stop::Stop;
-use crate::{HubError, Looked, ModelFiles, Source, check_model_id, check_revision, package};
+use crate::{HubError, Looked, ModelFiles, Source, check_model_id, check_revision, formats, package};
 
 /// Which model is wanted, and where to look for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -32,21 +32,6 @@ impl ModelRequest {
         ModelRequest { id_or_folder: id_or_folder.into(), ..Default::default() }
     }
 }
-
-/// Weights of any format, files and folders; which of them can be loaded is for the loader to say. Holds every name that
-/// the loader refuses by format (a test of the pipeline, which sees both crates, keeps it so).
-const WEIGHTS: [&str; 10] = [
-    "model.safetensors",
-    "model.safetensors.index.json",
-    "pytorch_model.bin",
-    "pytorch_model.bin.index.json",
-    "tf_model.h5",
-    "flax_model.msgpack",
-    "model.ckpt.index",
-    "model.onnx",
-    "onnx",
-    "openvino",
-];
 
 const DOWNLOAD_AGAIN: &str = "Download the model again; a finished part is kept";
 const NOT_A_MODEL: &str = "Give the folder that holds config.json and model.safetensors";
@@ -80,15 +65,13 @@ pub fn obtain<E: From<HubError>>(
     check: &dyn Fn(&[u8]) -> Result<(), E>,
 ) -> Result<ModelFiles, E> {
     let (missing, cache) = match find(request) {
-        Ok(files)
-            if files.source != Source::Cache || settings.offline().is_some() || has_safetensors(&files.folder) =>
-        {
+        Ok(files) if files.source != Source::Cache || settings.offline().is_some() || has_weights(&files.folder) => {
             return Ok(files);
         }
         // Filled by somebody who takes other formats: the hub may have ours, or says that it has not.
         Ok(files) => {
             let cache = files.folder.ancestors().nth(3).unwrap_or(&files.folder).to_path_buf();
-            let problem = "it has no safetensors weights".to_owned();
+            let problem = "it has no weights in a format that is loaded".to_owned();
             (HubError::Incomplete { folder: files.folder, problem, advice: DOWNLOAD_AGAIN }, cache)
         }
         Err(Missing::Final(error)) => return Err(error.into()),
@@ -243,16 +226,18 @@ fn check_whole(folder: &Path, advice: &'static str) -> Result<(), HubError> {
     if !places.iter().any(|place| place.join("config.json").is_file()) && !is_static() {
         return Err(missing("config.json", &["config.json"]));
     }
-    if !places.iter().any(|place| WEIGHTS.iter().any(|name| place.join(name).exists())) {
-        return Err(missing("weights (model.safetensors)", &WEIGHTS));
+    let weights: Vec<&str> = formats::READ.as_flattened().iter().chain(&formats::OTHERS).copied().collect();
+    if !places.iter().any(|place| weights.iter().any(|name| place.join(name).exists())) {
+        return Err(missing("weights (model.safetensors)", &weights));
     }
     Ok(())
 }
 
-fn has_safetensors(snapshot: &Path) -> bool {
+/// Whether there are weights that are loaded, in the folder or in that of a module.
+fn has_weights(snapshot: &Path) -> bool {
     let mut names = Vec::new();
     list(snapshot, snapshot, 2, &mut names);
-    names.iter().any(|name| name.ends_with("model.safetensors") || name.ends_with("model.safetensors.index.json"))
+    formats::loaded(|wanted| names.iter().any(|name| name.rsplit('/').next() == Some(wanted))).is_some()
 }
 
 /// Checks what a cache can lack that has a configuration and weights, because it was filled by somebody who needed only
@@ -267,8 +252,9 @@ fn check_cached(snapshot: &Path) -> Result<(), HubError> {
     }
     let has = |wanted: &str| names.iter().any(|name| name == wanted);
     for name in &names {
-        let Some(place) = name.strip_suffix("model.safetensors.index.json") else { continue };
-        if has(&format!("{place}model.safetensors")) {
+        let (place, file) = name.split_at(name.rfind('/').map_or(0, |slash| slash + 1));
+        let is_index = formats::READ.iter().any(|[_, index]| *index == file);
+        if !is_index || formats::loaded(|wanted| has(&format!("{place}{wanted}"))) != Some(file) {
             continue;
         }
         // An index that cannot be read is for the loader to refuse.

@@ -102,25 +102,6 @@ fn a_registered_model_with_bare_files_gets_its_entry() {
 }
 
 #[test]
-fn the_registry_adds_a_layer_norm_that_no_file_tells_of_and_the_contract_says_so() {
-    let named =
-        |id: &str| ModelFiles { id: id.into(), revision: None, folder: tiny("tiny-nomic"), source: Source::Cache };
-    let load = |id: &str| TextModel::load(&named(id), &LoadOptions { normalize: Some(false), ..options() }).unwrap();
-    let (plain, normed) = (load("owner/unknown"), load("nomic-ai/nomic-embed-text-v1.5"));
-    let mut machine = Machine::new(1);
-    let mut embed = |model: &TextModel| machine.embed(model, Role::Generic, &["a text"], 1, u64::MAX).remove(0);
-    let (before, after) = (embed(&plain), embed(&normed));
-    // LayerNorm of the vector, in double precision.
-    let count = before.len() as f64;
-    let mean = before.iter().map(|&value| f64::from(value)).sum::<f64>() / count;
-    let variance = before.iter().map(|&value| (f64::from(value) - mean).powi(2)).sum::<f64>() / count;
-    let expected: Vec<f64> = before.iter().map(|&value| (f64::from(value) - mean) / (variance + 1e-5).sqrt()).collect();
-    let difference = expected.iter().zip(&after).map(|(want, &got)| (want - f64::from(got)).abs()).fold(0.0, f64::max);
-    assert!(difference < 1e-5, "{difference}");
-    assert_ne!(plain.contract(None), normed.contract(None));
-}
-
-#[test]
 fn roles_apply_their_template_once_and_embed_never_does() {
     let model = load(&tiny("tiny-bert-cls"), Isa::best());
     let ids = |role, text: &str| model.tokenize(role, None, text).unwrap().ids;

@@ -7,8 +7,9 @@ use std::path::Path;
 
 use common::{copy, edit, files, golden, load, tiny, tokens};
 use serde_json::json;
-use simile_encoder::weights::OTHER_FORMATS;
+use simile_encoder::weights::{FORMATS, OTHER_FORMATS};
 use simile_encoder::{Context, Flow, LoadError as EncoderError, Scratch, WeightsError};
+use simile_hub::formats;
 use simile_kernels::{Isa, ThreadPool};
 use simile_pipeline::{DescriptorOverrides, LoadError, LoadOptions, PipelineError, Role, TextModel, Tokens};
 
@@ -156,6 +157,12 @@ fn a_text_without_any_token_is_an_error_of_its_own() {
     let model = load(dir.path(), Isa::best());
     assert_eq!(model.tokenize(Role::Generic, None, " ").unwrap_err(), PipelineError::NoTokens);
     assert_eq!(model.tokenize(Role::Generic, None, "a").unwrap().total, 1);
+}
+
+#[test]
+fn the_hub_and_the_loader_know_the_same_formats() {
+    assert_eq!(formats::READ, FORMATS);
+    assert_eq!(formats::OTHERS, OTHER_FORMATS);
 }
 
 #[test]

@@ -160,6 +160,21 @@ impl<'a> Config<'a> {
         Err(invalid(key, &Value::from(heads), format!("a divisor of the hidden size {hidden_size}")))
     }
 
+    /// As [`shared_head_dim`](Self::shared_head_dim), even: halves of a head are rotated against each other.
+    pub(super) fn rotated_head_dim(
+        &self,
+        hidden_size: usize,
+        key: &'static str,
+        heads: usize,
+    ) -> Result<usize, ConfigError> {
+        let head_dim = self.shared_head_dim(hidden_size, key, heads)?;
+        if head_dim.is_multiple_of(2) {
+            return Ok(head_dim);
+        }
+        let expected = format!("a divisor of the hidden size {hidden_size} that leaves heads of an even width");
+        Err(invalid(key, &Value::from(heads), expected))
+    }
+
     /// Refuses modelling code of the repository's own: the class is then not what `model_type` says.
     pub(super) fn no_custom_code(&self) -> Result<(), ConfigError> {
         match self.get("auto_map").and_then(|map| map.get("AutoModel")) {

@@ -25,7 +25,7 @@ pub(super) fn parse(config: &Config<'_>) -> Result<Architecture, ConfigError> {
     config.only("quantization_config", &[], "absent (weights in F32, F16 or BF16)")?;
     let hidden_size = config.count("hidden_size")?;
     let heads = config.count("num_attention_heads")?;
-    let head_dim = config.shared_head_dim(hidden_size, "num_attention_heads", heads)?;
+    let head_dim = config.rotated_head_dim(hidden_size, "num_attention_heads", heads)?;
     let intermediate_size = config.count("intermediate_size")?;
     let epsilon = config.optional_epsilon("layer_norm_eps")?.unwrap_or(1e-12);
     let norm = Norm::LayerNorm { epsilon, bias: true };

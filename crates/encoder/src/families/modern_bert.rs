@@ -21,7 +21,7 @@ pub(super) fn parse(config: &Config<'_>) -> Result<Architecture, ConfigError> {
     config.no_custom_code()?;
     let hidden_size = config.count("hidden_size")?;
     let heads = config.count("num_attention_heads")?;
-    let head_dim = config.shared_head_dim(hidden_size, "num_attention_heads", heads)?;
+    let head_dim = config.rotated_head_dim(hidden_size, "num_attention_heads", heads)?;
     let intermediate_size = config.count("intermediate_size")?;
     let flag = |key| Ok::<bool, ConfigError>(config.optional_flag(key)?.unwrap_or(false));
     let epsilon = config.optional_epsilon("norm_eps")?.unwrap_or(1e-5);

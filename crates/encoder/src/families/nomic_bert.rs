@@ -35,7 +35,7 @@ struct Read {
 
 pub(super) fn parse(config: &Config<'_>) -> Result<Architecture, ConfigError> {
     let read = if config.get("n_embd").is_some() { own_dialect(config)? } else { native_dialect(config)? };
-    let head_dim = config.shared_head_dim(read.hidden_size, "n_head or num_attention_heads", read.heads)?;
+    let head_dim = config.rotated_head_dim(read.hidden_size, "n_head or num_attention_heads", read.heads)?;
     let norm = Norm::LayerNorm { epsilon: read.epsilon, bias: true };
     let layer = LayerSpec {
         placement: NormPlacement::Post { twice: false },

@@ -30,6 +30,7 @@ pub(super) fn parse(config: &Config<'_>) -> Result<Architecture, ConfigError> {
         Some("absolute") => (Positions::NonPad { table: rows, pad }, AttentionPosition::None),
         // The class's default, and its base's.
         Some("rotary") | None => {
+            config.rotated_head_dim(hidden_size, "num_attention_heads", config.count("num_attention_heads")?)?;
             let theta = config.optional_positive("rotary_emb_base")?.unwrap_or(10_000.0);
             (Positions::None, AttentionPosition::Rope(Rope { theta, scaling: RopeScaling::None }))
         }

@@ -6,6 +6,7 @@ mod candle;
 mod changed;
 mod config;
 mod determinism;
+mod family_config;
 mod files;
 mod golden;
 mod input;
