@@ -6,6 +6,7 @@ import test from 'ava'
 import { EmbedError, TextEmbedding } from 'simile'
 import { listing, partialOf, place, root, snapshot, weights } from './helpers/download.ts'
 import { type Asked, COMMIT, cutAfter, type Fault, ID, refuse, WEIGHTS } from './helpers/hub.ts'
+import { ROOT } from './helpers/models.ts'
 
 /** What goes wrong, the code, parts of the message, and whether a partial file may stay. */
 interface Row {
@@ -236,8 +237,24 @@ test('what goes wrong is said, and nothing that resolves is left behind', async 
 test('weights in formats that are not loaded are not fetched', async (t) => {
   const { hub, options } = await place(t)
   hub.files.delete(WEIGHTS)
+  hub.files.delete('pytorch_model.bin')
   await t.throwsAsync(TextEmbedding.load(ID, options), { code: 'UnsupportedModel' })
   t.deepEqual(hub.fetched, [])
+})
+
+test('a pickle is fetched where there is nothing else, and found again without a connection', async (t) => {
+  const { hub, options } = await place(t)
+  for (const name of [...hub.files.keys()]) {
+    if (name === WEIGHTS || name === 'modules.json' || name.startsWith('1_Pooling')) hub.files.delete(name)
+  }
+  for (const name of ['config.json', 'pytorch_model.bin']) {
+    hub.files.set(name, readFileSync(join(ROOT, '__test__', 'fixtures', 'torch', 'bert', name)))
+  }
+  t.is((await TextEmbedding.load(ID, options)).dimensions, 8)
+  t.true(hub.fetched.includes('pytorch_model.bin'), hub.fetched.join())
+  const { connections } = hub
+  t.is((await TextEmbedding.load(ID, options)).dimensions, 8)
+  t.is(hub.connections, connections)
 })
 
 test('errors of a server that pass are tried again', async (t) => {

@@ -82,8 +82,9 @@ rewritten("no_storage.pt", lambda entries: entries.pop("data/0"))
 rewritten("no_pickle.pt", lambda entries: entries.pop("data.pkl"))
 
 # A whole checkpoint, as transformers wrote it before safetensors, and the same as safetensors.
+# Its vocabulary is that of the tiny BERTs.
 config = {"model_type": "bert", "hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 12,
-          "vocab_size": 11, "max_position_embeddings": 6, "type_vocab_size": 2}
+          "vocab_size": 219, "max_position_embeddings": 6, "type_vocab_size": 2}
 state = transformers.AutoModel.from_config(transformers.AutoConfig.for_model(**config)).state_dict()
 (out / "bert").mkdir(exist_ok=True)
 (out / "bert" / "config.json").write_text(json.dumps(config, indent=2) + "\n")

@@ -160,7 +160,7 @@ fn recognise(source: &SourceFile, format: Format) -> Result<(), WeightsError> {
         [b'G', b'G', b'U', b'F', ..] => "a GGUF file",
         [0x1f, 0x8b, ..] if !plausible => "a gzip archive",
         [b'{', ..] if !plausible => "JSON text",
-        _ if format == Format::Torch => "of a kind that is not known",
+        _ if format == Format::Torch => "a file of a kind that is not known",
         _ => return Ok(()),
     };
     Err(match format {
