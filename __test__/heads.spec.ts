@@ -91,6 +91,8 @@ test('token vectors and their score are those of the reference', async (t) => {
 test('BM25 needs no files and no network', async (t) => {
   await using model = await SparseTextEmbedding.load('qdrant/BM25')
   t.is(model.descriptor.head, 'bm25')
+  t.deepEqual([model.maxLength, model.descriptor.maxLength], [4_294_967_295, 4_294_967_295], 'no limit')
+  t.is(model.descriptor.dimensions, 2_147_483_648)
   const rows = await model.passageEmbed(['The dog saw a dog.', '', 'the', 'A dog'])
   // Of two words, one of them twice: 2 (1.2 + 1) / (2 + 1.2 (0.25 + 0.75 * 3 / 256)).
   const [dog, saw] = (rows[0]?.values.length === 2 ? rows[0].values : []) as unknown as [number, number]

@@ -42,7 +42,7 @@ export interface HeadModelDescriptor {
   /** What computes it, for example `'splade'`, `'colbert'` or `'classifier'`. */
   readonly head: string
   /**
-   * Sparse: indices are below it, which is words of the vocabulary, or 4294967295 for the hashed words of BM25 and BM42.
+   * Sparse: indices are below it, which is words of the vocabulary, or 2147483648 for the hashed words of BM25 and BM42.
    * Multi-vector: values of a token's vector. Rerank: 1.
    */
   readonly dimensions: number

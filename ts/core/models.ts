@@ -95,7 +95,7 @@ export interface ModelDescriptor extends ModelFacts {
   readonly id: string
   /**
    * Tokens of the longest text that is embedded whole, prompt and special tokens counted. 4294967295: no limit, as of
-   * static models.
+   * a static model whose files set none.
    */
   readonly maxLength: number
   /** Whether vectors have length one. */
