@@ -155,7 +155,13 @@ fn a_text_without_tokens_is_a_zero_vector_of_a_static_model_only() {
 fn a_model_that_is_normed_before_the_cut_is_so_only_when_it_is_cut() {
     // The id decides; the files are any model's.
     let dir = copy("tiny-bert-mean-pooler");
-    let overrides = DescriptorOverrides { matryoshka: Some(Matryoshka::Any), ..DescriptorOverrides::default() };
+    // The registry's templates would tell the two apart otherwise.
+    let overrides = DescriptorOverrides {
+        matryoshka: Some(Matryoshka::Any),
+        query_template: Some(None),
+        passage_template: Some(None),
+        ..DescriptorOverrides::default()
+    };
     let options = LoadOptions { descriptor: Some(overrides), ..LoadOptions::new(Isa::best()) };
     let known = ModelFiles { id: "nomic-ai/nomic-embed-text-v1.5".to_owned(), ..files(dir.path()) };
     let model = TextModel::load(&known, &options).unwrap();
