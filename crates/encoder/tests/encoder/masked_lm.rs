@@ -13,6 +13,8 @@ use crate::models::{Rng, odd, read_json, write_file};
 use crate::reference::difference;
 use crate::run::{Batch, Machine, load, sequences, states};
 
+type Function = fn(f64) -> f64;
+
 const SETTINGS: MlmSettings = MlmSettings { pooling: MlmPooling::Max, twice: false, tied: false };
 
 /// A head of random weights: its tensors by name, and a file of them.
@@ -47,7 +49,7 @@ impl Head {
     }
 
     /// The largest logit of each word, less those below 0, in f64.
-    fn expected(&self, rows: &[Vec<f32>], epsilon: f64, activation: fn(f64) -> f64) -> Vec<f64> {
+    fn expected(&self, rows: &[Vec<f32>], epsilon: f64, activation: Function) -> Vec<f64> {
         let product = |name: &str, x: &[f64]| -> Vec<f64> {
             let rows = self.tensors[name].chunks_exact(x.len());
             rows.map(|row| row.iter().zip(x).map(|(w, x)| f64::from(*w) * x).sum()).collect()
@@ -96,7 +98,7 @@ fn modern_bert_s_head_has_the_activation_of_its_own_key() {
     };
     let rows = states(&hidden).remove(0);
     let epsilon = plain["norm_eps"].as_f64().unwrap();
-    let cases: [(&str, fn(f64) -> f64); 3] =
+    let cases: [(&str, Function); 3] =
         [("relu", |x| x.max(0.0)), ("tanh", f64::tanh), ("silu", |x| x / (1.0 + (-x).exp()))];
     for (name, activation) in cases {
         let off = difference(&weights("gelu", json!(name)), &head.expected(&rows, epsilon, activation));
