@@ -9,7 +9,6 @@ import { ID } from './helpers/hub.ts'
 test('an architecture that is not supported, before its weights', async (t) => {
   const cases: [string, object, RegExp][] = [
     ['another architecture', { model_type: 'llama' }, /llama.*bert/s],
-    ['none', { model_type: undefined }, /model_type/],
     ['an option of a known one', { hidden_act: 'swish7' }, /hidden_act.*swish7/s],
   ]
   for (const [name, change, message] of cases) {
@@ -21,6 +20,14 @@ test('an architecture that is not supported, before its weights', async (t) => {
     t.deepEqual(hub.fetched, ['config.json'], name)
     t.false(existsSync(snapshot(cacheDir)), name)
   }
+})
+
+test('a model without a type may be a static one: its tensors tell once they are here', async (t) => {
+  const { hub, options } = await place(t)
+  const config = { ...JSON.parse(hub.files.get('config.json')?.toString() ?? ''), model_type: undefined }
+  hub.files.set('config.json', Buffer.from(JSON.stringify(config)))
+  await t.throwsAsync(TextEmbedding.load(ID, options), { code: 'UnsupportedModel', message: /model_type/ })
+  t.true(hub.fetched.includes('model.safetensors'), hub.fetched.join())
 })
 
 test('a model that loads is asked for its configuration once', async (t) => {
@@ -36,6 +43,7 @@ test('a row of the registry that cannot be loaded opens no connection', async (t
     [TextEmbedding.load('colbert-ir/colbertv2.0', options), /multi-vector.*MultiVectorTextEmbedding/],
     [TextEmbedding.load('qdrant/bm25', options), /sparse.*SparseTextEmbedding/],
     [TextEmbedding.load('naver/splade-code-06B', options), /sparse/],
+    [TextCrossEncoder.load('jinaai/jina-reranker-v1-tiny-en', options), /slopes.*jina-reranker-v2/],
     [TextCrossEncoder.load('BAAI/bge-m3', options), /dense or sparse or multi-vector/],
   ]
   for (const [load, message] of cases) await t.throwsAsync(load, { code: 'UnsupportedModel', message })

@@ -146,9 +146,10 @@ impl Head {
             seen.start / width * width..seen.end
         };
         let padded = seen.len().next_multiple_of(width);
-        // A block sees no more than this, and one panel more when it does not begin at a panel.
+        // A block sees no more than this, and one panel more when it does not begin at a panel. A window may be any number:
+        // one wider than all keys is cut to them, for the sum would wrap around and the scores get too little memory.
         let widest = match args.mask.window {
-            Some(window) => padded.min((tile + 2 * window).next_multiple_of(width).saturating_add(width)),
+            Some(window) => padded.min((tile + 2 * window.min(args.keys)).next_multiple_of(width) + width),
             None => padded,
         };
         // Rows that lie a multiple of 2 KiB apart would share few sets of the first-level cache.

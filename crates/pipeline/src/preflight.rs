@@ -13,8 +13,8 @@ use crate::error::LoadError;
 pub fn check_config(content: &[u8]) -> Result<(), LoadError> {
     let config: serde_json::Value = serde_json::from_slice(content)
         .map_err(|error| HubError::InvalidJson { path: "config.json".into(), message: error.to_string() })?;
-    // A static model has no encoder.
-    if config["model_type"] == "model2vec" {
+    // A static model has no encoder. One without a type may be static too: its tensors tell, once they are here.
+    if config["model_type"] == "model2vec" || (config.is_object() && config["model_type"].is_null()) {
         return Ok(());
     }
     // Where the shape of a layer is written in tensor names only, the first that is asked for is there.
@@ -29,10 +29,12 @@ mod tests {
     #[test]
     fn what_configurations_are_refused_for() {
         // (config, words of the refusal; none: taken)
-        let cases: [(&str, &[&str]); 4] = [
+        let cases: [(&str, &[&str]); 6] = [
             (r#"{"model_type": "model2vec"}"#, &[]),
             (r#"{"model_type": "llama"}"#, &["llama", "bert"]),
-            ("{}", &["model_type"]),
+            ("{}", &[]),
+            (r#"{"model_type": null, "normalize": true}"#, &[]),
+            ("[]", &["object"]),
             ("<html>", &["config.json", "JSON"]),
         ];
         for (config, words) in cases {

@@ -94,8 +94,7 @@ impl SparseModel {
         };
         let tied = Keys::new("config.json", Some(&base.config))?.flag("tie_word_embeddings")?.unwrap_or(true);
         let settings = MlmSettings { pooling, twice, tied };
-        let head = MaskedLm::load(options.isa, &checkpoint.weights, &checkpoint.architecture, settings)
-            .map_err(EncoderError::from)?;
+        let head = MaskedLm::load(options.isa, &checkpoint.weights, &checkpoint.architecture, &base.config, settings)?;
         let strategy = if pooling == MlmPooling::Max { "max" } else { "sum" };
         let dimensions = head.vocabulary();
         let settings = Settings { head: "splade", strategy, twice, tied };

@@ -1,6 +1,8 @@
 //! Which models run on which device in which precision: one table, first row that fits.
 //!
 //! # Contract
+//! - A cell speaks of the executor, the code that computes a device's layers, and not of one model: what a model of the
+//!   registry rests on is its [`Evidence`](crate::registry::Evidence).
 //! - A refused cell is refused before anything is downloaded where the model's kind is known by then (a registered model),
 //!   and before its weights are opened in any case. The reason says what to take instead.
 //! - *Verified* means that tests compare it with a reference implementation. What has not run on its hardware is
@@ -11,10 +13,10 @@ use std::fmt;
 use crate::error::LoadError;
 use crate::options::{Device, Precision};
 
-/// How far a combination of model, device and precision can be trusted.
+/// How far the executor of a device can be trusted in a precision. A model adds its own risk, which is not in here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Support {
-    /// Compared with a reference by tests.
+    /// Tests compare what the executor computes with a reference, a checkpoint of every architecture.
     Verified,
     /// Compiles and loads; nobody has compared its results.
     Untested,

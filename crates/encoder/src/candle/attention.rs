@@ -9,8 +9,9 @@
 //! - Scores and their softmax are f32 in every dtype.
 //! - No matrix of more than [`SCORES`] values is held (one query's scores alone may be more), so the memory of a text grows
 //!   with its length and not with the square of it. Keys that no query of a block sees are not read.
-//! - A hidden key's score is lowered by [`HIDDEN`], which is finite: a query that sees nothing (a padded slot) gives
-//!   nonsense, not NaN.
+//! - A hidden key's score is lowered by [`HIDDEN`], which is finite, once, whatever hides it.
+//! - Every query sees a key: one that the rule shows none, behind the last key that is attended to, sees that one, as
+//!   [`simile_kernels::Mask`] has it. What a padded slot sees is nobody's concern.
 
 use candle_core::{DType, Result, Tensor};
 use candle_nn::ops::{sdpa, softmax_last_dim};
@@ -51,7 +52,7 @@ pub(super) fn attend(
         .step_by(rows)
         .map(|first| {
             let queries = first..group.longest.min(first + rows);
-            let keys = visible(spec, &queries, group.longest);
+            let keys = visible(spec, &queries, group);
             let weights = weights(spec, &bias, query, key, queries.clone(), keys.clone())?;
             let value = value.narrow(2, keys.start, keys.len())?;
             let context = by_key_head(spec, &weights.to_dtype(value.dtype())?)?.matmul(&value)?;
@@ -103,17 +104,20 @@ fn by_key_head(spec: &AttentionSpec, x: &Tensor) -> Result<Tensor> {
 }
 
 /// The keys that some query of `queries` may see.
-fn visible(spec: &AttentionSpec, queries: &Range<usize>, longest: usize) -> Range<usize> {
+fn visible(spec: &AttentionSpec, queries: &Range<usize>, group: &Group) -> Range<usize> {
+    let longest = group.longest;
     let window = spec.window.unwrap_or(longest);
     let end = if spec.causal { queries.end } else { longest.min(queries.end.saturating_add(window)) };
-    queries.start.saturating_sub(window)..end
+    // Tokens that are not attended to see the last one that is, however far it is.
+    let ends = group.attended.iter().zip(&group.lengths).filter(|(attended, length)| attended < length);
+    let last = ends.map(|(&attended, _)| attended.saturating_sub(1)).min().unwrap_or(longest);
+    queries.start.saturating_sub(window).min(last)..end
 }
 
 /// What is added to the scores.
 struct Bias {
-    /// `[sequences, 1, 1, longest]`: hides padding and tokens that are not attended to. Not needed when causal: they come
-    /// last.
-    padding: Option<Tensor>,
+    /// `[sequences, 1, 1, 1]` in f32: how many tokens of each sequence are attended to; `None` when all slots are.
+    attended: Option<Tensor>,
     causal: bool,
     window: Option<usize>,
     /// `[heads, 1, 1]`, negative.
@@ -128,10 +132,11 @@ struct Bias {
 impl Bias {
     fn new(spec: &AttentionSpec, group: &Group, relative: Option<&RelativeBias>, like: &Tensor) -> Result<Bias> {
         let (device, longest) = (like.device(), group.longest);
-        let padding = if group.has_hidden_slots() && !spec.causal {
-            let hidden = |attended: usize| (0..longest).map(move |at| if at < attended { 0.0 } else { HIDDEN });
-            let values: Vec<f32> = group.attended.iter().flat_map(|&attended| hidden(attended)).collect();
-            Some(Tensor::from_vec(values, (group.lengths.len(), 1, 1, longest), device)?)
+        // When causal, no row that is read sees the slots behind its own sequence: they come last.
+        let hides = |spec: &AttentionSpec| if spec.causal { group.has_unattended() } else { group.has_hidden_slots() };
+        let attended = if hides(spec) {
+            let values: Vec<f32> = group.attended.iter().map(|&attended| attended as f32).collect();
+            Some(Tensor::from_vec(values, (group.lengths.len(), 1, 1, 1), device)?)
         } else {
             None
         };
@@ -150,9 +155,9 @@ impl Bias {
             }
         }
         Ok(Bias {
-            padding,
+            attended,
             causal: spec.causal,
-            window: spec.window.filter(|&window| window + 1 < longest),
+            window: spec.window.filter(|&window| window < longest.saturating_sub(1)),
             slopes,
             by_distance,
             places: Tensor::arange(0u32, longest as u32, device)?,
@@ -167,7 +172,7 @@ impl Bias {
         let rows = self.places.narrow(0, queries.start, queries.len())?.unsqueeze(1)?;
         // Key position - query position, `[queries, keys]`.
         let distance = || columns.to_dtype(DType::F32)?.broadcast_sub(&rows.to_dtype(DType::F32)?);
-        let mut sum = self.padding.as_ref().map(|mask| mask.narrow(3, keys.start, keys.len())).transpose()?;
+        let mut sum = self.hidden(&columns.to_dtype(DType::F32)?, &distance)?;
         let mut add = |term: Tensor| -> Result<()> {
             sum = Some(match sum.take() {
                 Some(sum) => sum.broadcast_add(&term)?,
@@ -175,12 +180,6 @@ impl Bias {
             });
             Ok(())
         };
-        if self.causal {
-            add((distance()?.gt(0f32)?.to_dtype(DType::F32)? * f64::from(HIDDEN))?)?;
-        }
-        if let Some(window) = self.window {
-            add((distance()?.abs()?.gt(window as f32)?.to_dtype(DType::F32)? * f64::from(HIDDEN))?)?;
-        }
         if let Some(slopes) = &self.slopes {
             add(slopes.broadcast_mul(&distance()?.abs()?)?)?;
         }
@@ -191,6 +190,36 @@ impl Bias {
             add(bias.permute((2, 0, 1))?)?;
         }
         Ok(sum)
+    }
+
+    /// [`HIDDEN`] for the keys that a query does not see, 0 for the others; `columns` are the places of the keys.
+    fn hidden(&self, columns: &Tensor, distance: &dyn Fn() -> Result<Tensor>) -> Result<Option<Tensor>> {
+        // 1 where any of the rules hides a key.
+        let mut mask: Option<Tensor> = None;
+        let mut hide = |rule: Tensor| -> Result<()> {
+            mask = Some(match mask.take() {
+                Some(mask) => mask.broadcast_maximum(&rule)?,
+                None => rule,
+            });
+            Ok(())
+        };
+        if let Some(attended) = &self.attended {
+            hide(columns.broadcast_ge(attended)?)?;
+        }
+        if self.causal {
+            hide(distance()?.gt(0f32)?)?;
+        }
+        if let Some(window) = self.window {
+            let window = window as f32;
+            hide(distance()?.gt(window)?)?;
+            let before = distance()?.lt(-window)?;
+            hide(match &self.attended {
+                // But the last one that is attended to is never too far behind.
+                Some(attended) => before.broadcast_mul(&columns.broadcast_lt(&(attended - 1.0)?)?)?,
+                None => before,
+            })?;
+        }
+        mask.map(|mask| mask.to_dtype(DType::F32)? * f64::from(HIDDEN)).transpose()
     }
 }
 
@@ -213,7 +242,9 @@ fn fused_fits(spec: &AttentionSpec, dtype: DType, sequences: usize, longest: usi
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::{Rope, RopeScaling};
+    use crate::spec::{Positions, Rope, RopeScaling};
+    use crate::{EncoderInput, Rows};
+    use candle_core::Device;
 
     const SPEC: AttentionSpec = AttentionSpec {
         heads: 12,
@@ -251,6 +282,13 @@ mod tests {
         }
     }
 
+    /// One sequence of `length` tokens, of which `attended` are attended to.
+    fn group(length: usize, attended: usize) -> Group {
+        let (ids, lengths, attended) = (vec![0; length], [length], [attended]);
+        let batch = EncoderInput { input_ids: &ids, token_type_ids: &[], lengths: &lengths, attended: &attended };
+        Group::new(&batch, &[0], &[0], Positions::None, Rows::All, &Device::Cpu).unwrap()
+    }
+
     #[test]
     fn keys_that_no_query_of_a_block_sees_are_left_out() {
         let window = |window, causal| AttentionSpec { window: Some(window), causal, ..SPEC };
@@ -264,7 +302,8 @@ mod tests {
             (window(usize::MAX, false), 10..20, 0..100),
         ];
         for (spec, queries, keys) in cases {
-            assert_eq!(visible(&spec, &queries, 100), keys, "{spec:?}, {queries:?}");
+            assert_eq!(visible(&spec, &queries, &group(100, 100)), keys, "{spec:?}, {queries:?}");
         }
+        assert_eq!(visible(&window(4, false), &(90..100), &group(100, 20)), 19..100, "the last that is attended to");
     }
 }

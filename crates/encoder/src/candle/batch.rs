@@ -136,6 +136,11 @@ impl Group {
         self.attended.iter().any(|&attended| attended < self.longest)
     }
 
+    /// Whether some token, which is not padding, is not to be attended to.
+    pub(super) fn has_unattended(&self) -> bool {
+        self.attended.iter().zip(&self.lengths).any(|(attended, length)| attended < length)
+    }
+
     /// Cosines and sines of `rope` for every slot: `[longest, head_dim / 2]`, or one such table for each sequence where the
     /// frequencies depend on its length.
     pub(super) fn rotation(&self, rope: Rope, head_dim: usize, device: &Device) -> Result<(Tensor, Tensor)> {

@@ -29,6 +29,7 @@ use crate::spec::EncoderSpec;
 
 use config::Config;
 pub use config::ConfigError;
+pub(crate) use modern_bert::head_activation;
 pub use names::{LayerNames, LinearNames, NormNames, Part, TensorNames};
 
 /// What a family's parser returns: all that an executor needs besides the weights.

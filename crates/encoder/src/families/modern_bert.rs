@@ -4,7 +4,8 @@
 //! Source: Warner et al. 2024, `models/modernbert/{configuration,modeling}_modernbert.py` of transformers: a token sees
 //! those at most `local_attention / 2` away; `Wi` holds what is activated and then what it gates.
 
-use serde_json::json;
+use serde_json::{Value, json};
+use simile_kernels::Activation;
 
 use super::activation::activation;
 use super::config::invalid;
@@ -15,6 +16,11 @@ use crate::spec::{
     AttentionPosition, AttentionSpec, EmbeddingSpec, EncoderSpec, LayerSpec, MlpKind, MlpSpec, Norm, NormPlacement,
     Positions, Rope, RopeScaling,
 };
+
+/// The activation of the masked language model's head, which has a key of its own (`ModernBertPredictionHead`).
+pub(crate) fn head_activation(json: &Value) -> Result<Activation, ConfigError> {
+    activation(&Config::new(json)?, "classifier_activation", "gelu")
+}
 
 pub(super) fn parse(config: &Config<'_>) -> Result<Architecture, ConfigError> {
     config.only("quantization_config", &[], "absent (weights in F32, F16 or BF16)")?;

@@ -3,7 +3,7 @@
 //!
 //! Source: Song et al. 2020, `models/mpnet/modeling_mpnet.py` of transformers (`compute_position_bias`, whose greatest
 //! distance is fixed at 128, and whose buckets are 32 whatever `relative_attention_num_buckets` says: `MPNetEncoder.forward`
-//! does not pass it on).
+//! does not pass it on; positions count from the padding token 1, whatever `pad_token_id` says: `MPNetEmbeddings`).
 
 use serde_json::json;
 
@@ -29,6 +29,7 @@ const BUCKETS: usize = 32;
 const MAX_DISTANCE: usize = 128;
 
 pub(super) fn parse(config: &Config<'_>) -> Result<Architecture, ConfigError> {
+    config.only("pad_token_id", &[json!(1)], "absent or 1")?;
     let (positions, max_positions) = roberta::positions(config)?;
     config.only("relative_attention_num_buckets", &[json!(BUCKETS)], "absent or 32")?;
     let mut spec = bert::spec(config, positions, max_positions)?;

@@ -25,7 +25,7 @@ pub(super) fn theta(config: &Config<'_>, keys: &RopeKeys) -> Result<f64, ConfigE
     let given = match parameters(config, keys.layer_type)? {
         Some(parameters) => {
             unscaled(Some(parameters), "rope_parameters")?;
-            parameters.get("rope_theta").filter(|theta| !theta.is_null())
+            present(parameters, "rope_theta")
         }
         None => None,
     };
@@ -46,12 +46,22 @@ fn parameters<'a>(config: &Config<'a>, layer_type: Option<&str>) -> Result<Optio
     if !all.is_object() {
         return Err(invalid("rope_parameters", all, "an object"));
     }
-    let nested = layer_type.and_then(|layer_type| all.get(layer_type));
-    match nested {
-        None if all.get("rope_theta").is_some() || all.get("rope_type").is_some() => Ok(Some(all)),
-        None if layer_type.is_none() => Err(invalid("rope_parameters", all, "an object with rope_theta")),
-        other => Ok(other.filter(|value| !value.is_null())),
+    match layer_type {
+        // transformers reads nothing but the entries of layer types here, and takes its defaults where they are missing.
+        Some(_)
+            if all.as_object().is_some_and(|all| all.values().any(|value| !value.is_object() && !value.is_null())) =>
+        {
+            Err(invalid("rope_parameters", all, "an object with one for each layer type"))
+        }
+        Some(layer_type) => Ok(present(all, layer_type)),
+        None if present(all, "rope_theta").is_some() || present(all, "rope_type").is_some() => Ok(Some(all)),
+        None => Err(invalid("rope_parameters", all, "an object with rope_theta")),
     }
+}
+
+/// The value of a key; `null` is absent.
+fn present<'a>(object: &'a Value, key: &str) -> Option<&'a Value> {
+    object.get(key).filter(|value| !value.is_null())
 }
 
 /// Refuses a scaling of frequencies, under its old and new name, and rotation of a part of the head.
@@ -59,11 +69,11 @@ fn unscaled(scaling: Option<&Value>, key: &'static str) -> Result<(), ConfigErro
     let Some(scaling) = scaling else {
         return Ok(());
     };
-    let kind = ["rope_type", "type"].into_iter().find_map(|name| scaling.get(name)).and_then(Value::as_str);
-    let partial = scaling.get("partial_rotary_factor").is_some_and(|part| part.as_f64() != Some(1.0));
-    match kind {
-        Some("default") if !partial => Ok(()),
-        None if key == "rope_parameters" && !partial => Ok(()),
-        _ => Err(unsupported(key, scaling, "absent, or of rope_type \"default\" over the whole head")),
+    let mut kinds = ["rope_type", "type"].into_iter().filter_map(|name| present(scaling, name)).peekable();
+    let named = kinds.peek().is_some() || key == "rope_parameters";
+    let whole = present(scaling, "partial_rotary_factor").is_none_or(|part| part.as_f64() == Some(1.0));
+    if named && whole && kinds.all(|kind| kind == "default") {
+        return Ok(());
     }
+    Err(unsupported(key, scaling, "absent, or of rope_type \"default\" over the whole head"))
 }

@@ -30,7 +30,9 @@ pub(super) fn parse(config: &Config<'_>) -> Result<Architecture, ConfigError> {
         Some("absolute") => (Positions::NonPad { table: rows, pad }, AttentionPosition::None),
         // The class's default, and its base's.
         Some("rotary") | None => {
-            config.rotated_head_dim(hidden_size, "num_attention_heads", config.count("num_attention_heads")?)?;
+            let head_dim =
+                config.rotated_head_dim(hidden_size, "num_attention_heads", config.count("num_attention_heads")?)?;
+            config.only("rotary_emb_dim", &[json!(head_dim)], "absent, or the width of a head")?;
             let theta = config.optional_positive("rotary_emb_base")?.unwrap_or(10_000.0);
             (Positions::None, AttentionPosition::Rope(Rope { theta, scaling: RopeScaling::None }))
         }

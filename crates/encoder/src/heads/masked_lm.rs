@@ -11,12 +11,14 @@ use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use serde_json::Value;
 use simile_kernels::{Activation, AlignedVec, Isa};
 
 use super::linear::{Bias, Linear};
+use crate::families::head_activation;
 use crate::spec::Norm;
 use crate::weights::Resolver;
-use crate::{Architecture, Context, EncodeError, Flow, Hidden, Weights, WeightsError};
+use crate::{Architecture, ConfigError, Context, EncodeError, Flow, Hidden, LoadError, Weights};
 
 /// How the tokens' weights of a word become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,8 +46,17 @@ struct Names {
     norm: &'static str,
     decoder: &'static str,
     biases: &'static [&'static str],
-    /// `None` is the activation of the encoder's feed-forward part.
-    activation: Option<Activation>,
+    activation: Activate,
+}
+
+/// The activation behind a head's dense layer.
+enum Activate {
+    /// That of the encoder's feed-forward part.
+    AsEncoder,
+    /// Whatever the file says.
+    Gelu,
+    /// A key of its own, `classifier_activation`.
+    ModernBert,
 }
 
 /// Heads of BERT, of RoBERTa, XLM-RoBERTa and MPNet, of DistilBERT and of ModernBERT. The entry of its dense layer tells.
@@ -55,28 +66,28 @@ const NAMES: [Names; 4] = [
         norm: "cls.predictions.transform.LayerNorm",
         decoder: "cls.predictions.decoder.weight",
         biases: &["cls.predictions.bias", "cls.predictions.decoder.bias"],
-        activation: None,
+        activation: Activate::AsEncoder,
     },
     Names {
         dense: "lm_head.dense",
         norm: "lm_head.layer_norm",
         decoder: "lm_head.decoder.weight",
         biases: &["lm_head.bias", "lm_head.decoder.bias"],
-        activation: Some(Activation::Gelu),
+        activation: Activate::Gelu,
     },
     Names {
         dense: "vocab_transform",
         norm: "vocab_layer_norm",
         decoder: "vocab_projector.weight",
         biases: &["vocab_projector.bias"],
-        activation: None,
+        activation: Activate::AsEncoder,
     },
     Names {
         dense: "head.dense",
         norm: "head.norm",
         decoder: "decoder.weight",
         biases: &["decoder.bias"],
-        activation: None,
+        activation: Activate::ModernBert,
     },
 ];
 
@@ -95,21 +106,34 @@ pub struct MaskedLm {
 }
 
 impl MaskedLm {
-    /// Reads the head of a checkpoint of `architecture`.
+    /// Reads the head of a checkpoint of `architecture`, which `config`, its `config.json`, describes.
     ///
     /// # Errors
-    /// [`WeightsError`]: a tensor is missing, or has another shape.
+    /// [`LoadError::Config`]: an activation that is not known, or an encoder without a layer norm, whose epsilon the head
+    /// has. [`LoadError::Weights`]: a tensor is missing, or has another shape.
     pub fn load(
         isa: Isa,
         weights: &Weights,
         architecture: &Architecture,
+        config: &Value,
         settings: MlmSettings,
-    ) -> Result<MaskedLm, WeightsError> {
+    ) -> Result<MaskedLm, LoadError> {
         let spec = &architecture.spec;
         let (hidden, vocab) = (spec.hidden_size, spec.vocab_size);
+        let Some(Norm::LayerNorm { epsilon, bias: biased }) = spec.embeddings.norm.or(spec.final_norm) else {
+            return Err(LoadError::Config(ConfigError::Unsupported {
+                key: "architectures",
+                value: config["architectures"].to_string(),
+                allowed: "masked language models of an encoder with layer norms",
+            }));
+        };
         let has = |names: &&Names| weights.get(&format!("{}.weight", names.dense)).is_some();
         let names = NAMES.iter().find(has).unwrap_or(&NAMES[0]);
-        let activation = names.activation.or_else(|| spec.layers.last().map(|layer| layer.mlp.activation));
+        let activation = match names.activation {
+            Activate::AsEncoder => spec.layers.last().map(|layer| layer.mlp.activation),
+            Activate::Gelu => Some(Activation::Gelu),
+            Activate::ModernBert => Some(head_activation(config)?),
+        };
         let (weight, shift) = (format!("{}.weight", names.dense), format!("{}.bias", names.dense));
         let bias = if weights.get(&shift).is_some() { Bias::Named(&shift) } else { Bias::None };
         let dense = Linear::load(isa, weights, &weight, bias, hidden, activation)?;
@@ -117,12 +141,6 @@ impl MaskedLm {
             let spelt = suffixes.map(|suffix| format!("{}.{suffix}", names.norm));
             let name = spelt.iter().find(|name| weights.get(name).is_some()).unwrap_or(&spelt[0]);
             weights.tensor(name)?.shaped(&[hidden])?.to_vec()
-        };
-        let norm = spec.embeddings.norm.or(spec.final_norm);
-        let (epsilon, biased) = match norm {
-            Some(Norm::LayerNorm { epsilon, bias }) => (epsilon, bias),
-            Some(Norm::RmsNorm { epsilon, .. }) => (epsilon, true),
-            None => (1e-12, true),
         };
         let gamma = vector(["weight", "gamma"])?;
         let beta = if biased { vector(["bias", "beta"])? } else { vec![0.0; hidden] };

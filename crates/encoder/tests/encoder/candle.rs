@@ -204,6 +204,29 @@ fn tokens_that_are_not_attended_to_change_no_other_row() {
     assert_ne!(rows[3], rows[4], "they have rows of their own");
 }
 
+/// Neither is any row of theirs another than the simd executor's, whose tests hold it to the rule: they see the tokens that
+/// are attended to as mask and window allow, else the last of them.
+#[test]
+fn tokens_that_are_not_attended_to_see_what_they_see_in_the_simd_executor() {
+    let mut failures = Vec::new();
+    for (causal, window) in [(false, None), (true, None), (false, Some(3)), (true, Some(3)), (false, Some(usize::MAX))]
+    {
+        let mut architecture = variant("BERT").architecture;
+        architecture.spec.layers.iter_mut().for_each(|layer| {
+            (layer.attention.causal, layer.attention.window) = (causal, window);
+        });
+        let dir = write(&architecture);
+        let batch = Batch { attended: vec![5, 2, 20, 1], ..Batch::of(&sequences(&[30, 2, 20, 9], VOCAB)) };
+        let run = |encoder: &dyn Encoder| Machine::new(1).run(encoder, &batch, Rows::All);
+        let theirs = run(&*architectures::load(Isa::best(), &architecture, dir.path()));
+        let off = off(&run(&*open(&architecture, &dir, Precision::F32)), &theirs);
+        if off > TOLERANCE {
+            failures.push(format!("causal {causal}, window {window:?}: off by {off:e}"));
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
 /// f16 rounds to 3 digits, bf16 to 2, in every operation of three layers; a wrong one is off by more than the largest
 /// component.
 #[test]

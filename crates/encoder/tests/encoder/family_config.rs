@@ -81,6 +81,7 @@ fn what_would_change_the_result_is_refused_by_name() {
             &[
                 ("hidden_act", json!("mish")),
                 ("relative_attention_num_buckets", json!(30)),
+                ("pad_token_id", json!(0)),
                 ("is_decoder", json!(true)),
             ],
         ),
@@ -151,6 +152,11 @@ fn what_would_change_the_result_is_refused_by_name() {
                 ("use_sliding_window", json!(true)),
                 ("rope_scaling", json!({ "rope_type": "yarn", "factor": 4.0 })),
                 ("rope_parameters", json!({ "rope_type": "yarn", "rope_theta": 1e6, "factor": 4.0 })),
+                ("rope_parameters", json!({ "rope_type": "default", "type": "linear", "rope_theta": 1e6 })),
+                ("rope_scaling", json!({ "rope_type": null, "type": "linear", "factor": 2.0 })),
+                ("rope_scaling", json!({ "rope_type": "default", "type": "linear", "factor": 2.0 })),
+                ("rope_scaling", json!({ "rope_type": 1 })),
+                ("rope_scaling", json!({ "rope_type": null, "type": null, "factor": 2.0 })),
                 ("layer_types", json!(["full_attention", "sliding_attention"])),
                 ("is_causal", json!(false)),
             ],
@@ -162,6 +168,7 @@ fn what_would_change_the_result_is_refused_by_name() {
                 ("position_embedding_type", json!("alibi")),
                 ("hidden_act", json!("swoosh")),
                 ("rotary_emb_interleaved", json!(true)),
+                ("rotary_emb_dim", json!(6)),
             ],
         ),
     ];
@@ -199,6 +206,10 @@ fn sizes_that_do_not_fit_together_are_refused_by_name() {
         ("gemma3", "num_key_value_heads", json!(3)),
         ("gemma3", "head_dim", json!(13)),
         ("gemma3", "query_pre_attn_scalar", json!(0)),
+        // One base for all layers is none that transformers reads.
+        ("modernbert", "rope_parameters", json!({ "rope_theta": 1e6 })),
+        ("gemma3", "rope_parameters", json!({ "rope_type": "default", "rope_theta": 1e6 })),
+        ("qwen3", "rope_parameters", json!({ "rope_theta": null })),
         ("qwen3", "num_key_value_heads", json!(3)),
         ("qwen3", "head_dim", json!(13)),
         ("qwen3", "rope_theta", json!(-1.0)),

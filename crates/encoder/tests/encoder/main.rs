@@ -10,6 +10,7 @@ mod family_config;
 mod files;
 mod golden;
 mod input;
+mod masked_lm;
 mod models;
 mod numbers;
 mod odd;

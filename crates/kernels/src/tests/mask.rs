@@ -2,7 +2,7 @@ use super::reference;
 use super::support::{Cases, Guarded, Random};
 use crate::{ATTENTION_MAX_ERROR, Attention, AttentionScratch, Isa, Mask, attention_head, attention_weights};
 
-const MASKS: [Mask; 9] = [
+const MASKS: [Mask; 12] = [
     Mask { causal: false, window: None },
     Mask { causal: true, window: None },
     Mask { causal: false, window: Some(0) },
@@ -12,6 +12,10 @@ const MASKS: [Mask; 9] = [
     Mask { causal: true, window: Some(1) },
     Mask { causal: true, window: Some(20) },
     Mask { causal: false, window: Some(1000) },
+    // Twice this is 0 in a u64, and so is twice the next but for 2: no window is too wide.
+    Mask { causal: false, window: Some(1 << (usize::BITS - 1)) },
+    Mask { causal: true, window: Some(usize::MAX) },
+    Mask { causal: false, window: Some(usize::MAX) },
 ];
 
 /// What the rule says of one pair.

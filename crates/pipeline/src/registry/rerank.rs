@@ -32,8 +32,10 @@ pub(super) static MODELS: [RegistryEntry; 8] = [
     ),
     RegistryEntry {
         size_bytes: None,
-        notes: Some("its ALiBi slopes are not those of the formula, which no file of it tells"),
-        // No checkpoint has a Jina encoder with a head, or these slopes.
+        unsupported: Some(
+            "its ALiBi slopes are not those of the formula, which no file of it tells; \
+             jinaai/jina-reranker-v2-base-multilingual is a reranker of the same authors that is computed",
+        ),
         ..rerank("jinaai/jina-reranker-v1-tiny-en", ModelFamily::JinaBert, APACHE, 0, Evidence::Unverified)
     },
     rerank("BAAI/bge-reranker-base", ModelFamily::XlmRoberta, MIT, 1_110 * MB, TINY_XLM_R),

@@ -169,12 +169,13 @@ fn prompts_are_those_of_the_models_to_the_last_blank() {
 #[test]
 fn what_is_known_to_fail_fails_before_a_download() {
     // (kind, id, words of the error; none: allowed)
-    let cases: [(ModelKind, &str, &[&str]); 7] = [
+    let cases: [(ModelKind, &str, &[&str]); 8] = [
         (ModelKind::Dense, "sentence-transformers/all-MiniLM-L6-v2", &[]),
         (ModelKind::Dense, "nobody/nothing", &[]),
         (ModelKind::Dense, "jinaai/jina-embeddings-v2-small-en", &[]),
         (ModelKind::Sparse, "jinaai/jina-embeddings-v2-small-en", &["miniCOIL", "sparse"]),
         (ModelKind::Sparse, "naver/splade-code-06B", &["naver/splade-code-06B", "Qwen3"]),
+        (ModelKind::Rerank, "jinaai/jina-reranker-v1-tiny-en", &["jina-reranker-v1-tiny-en", "slopes"]),
         (ModelKind::Dense, "colbert-ir/colbertv2.0", &["multi-vector", "MultiVectorTextEmbedding", "dense"]),
         (ModelKind::Dense, "qdrant/bm25", &["qdrant/bm25", "sparse", "SparseTextEmbedding"]),
     ];
