@@ -66,7 +66,9 @@ export interface ModelFacts {
  * part of its head, so its row has a `defaultInstruction` and no template.
  */
 export interface RegistryEntry extends ModelFacts {
+  /** What it gives, and so which class loads it. */
   readonly kind: ModelKind
+  /** Its architecture. */
   readonly family: ModelFamily
   /** Tokens of the longest text that is embedded whole, prompt and special tokens counted; `null`: any length. */
   readonly maxLength: number | null
@@ -79,6 +81,7 @@ export interface RegistryEntry extends ModelFacts {
   readonly license: string
   /** The commit whose weights were compared with the reference; `null`: none was, or it is not known. */
   readonly revision: string | null
+  /** What its numbers rest on. */
   readonly evidence: Evidence
   /** What else a user should know; `null`: nothing. */
   readonly notes: string | null
@@ -126,7 +129,9 @@ export interface ModelConfig {
 
 /** Which rows of the registry: of this kind, of this architecture; without either all. */
 export interface ModelFilter {
+  /** What a model gives. */
   readonly kind?: ModelKind | undefined
+  /** Its architecture. */
   readonly family?: ModelFamily | undefined
 }
 
