@@ -14,7 +14,7 @@ use crate::architectures::{Mutation, epsilon, rope_of};
 use crate::golden::TOLERANCE;
 use crate::models::{odd, read_json};
 use crate::reference::difference;
-use crate::run::{Batch, Machine, load};
+use crate::run::{Batch, Machine, load, sequences};
 
 const CHECKPOINTS: [&str; 17] = [
     "bert",
@@ -232,5 +232,23 @@ fn the_checkpoints_have_odd_sizes() {
         assert_eq!(sizes, expected, "{name}");
         let gated = spec.layers[0].mlp.kind == MlpKind::Gated;
         assert_eq!(gated, !matches!(name, "bert" | "distilbert" | "mpnet") && !name.contains("roberta"), "{name}");
+    }
+}
+
+#[test]
+fn a_window_wider_than_any_text_is_none() {
+    let dir = odd("modern-bert");
+    let weights = Weights::open(&dir).unwrap();
+    let run = |local_attention: u64| {
+        let mut config = read_json(&dir.join("config.json"));
+        config["local_attention"] = local_attention.into();
+        let architecture = parse_config(&config, &|_| true).unwrap();
+        let encoder = simd::load(Isa::best(), &architecture, &weights).unwrap();
+        let batch = Batch::of(&sequences(&[33, 1, 64], encoder.vocab_size()));
+        Machine::new(1).run(&encoder, &batch, Rows::All)
+    };
+    let expected = run(1000);
+    for local_attention in [u64::MAX - 1, u64::MAX, 1 << 63] {
+        assert!(run(local_attention) == expected, "local_attention {local_attention}");
     }
 }
