@@ -51,7 +51,7 @@ use crate::{
 use dims::Dims;
 pub use load::load;
 use model::{LayerWeights, NormWeights};
-use pass::{OwnRotations, Pass, shared_rows};
+use pass::{OwnTables, Pass, shared_rows};
 use plan::{Plan, groups, plan};
 use position::{DistanceBias, Rotation};
 use sequences::{Sequences, Starts};
@@ -233,8 +233,8 @@ impl Work<'_> {
             while let Some(group) = groups.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let sequences = Sequences::new(self.batch, self.rows, self.starts, group.iter().copied());
                 let view = buffers.view(&self.encoder.dims, &sequences, 0);
-                let rotations = OwnRotations::new(&self.encoder.rotations, &sequences);
-                let pass = Pass { work: self, team: Team::solo(), sequences: &sequences, rotations: &rotations, view };
+                let own = OwnTables::new(self.encoder, &sequences);
+                let pass = Pass { work: self, team: Team::solo(), sequences: &sequences, own: &own, view };
                 // SAFETY: the view has room for the group, and the group's rows of the output are nobody else's.
                 if !unsafe { pass.run(&mut thread) } {
                     break;
@@ -247,14 +247,14 @@ impl Work<'_> {
     /// All threads work on the whole batch together. Returns how long the calling one waited for others.
     fn run_team(&self, pool: &ThreadPool, scratch: &Scratch) -> Duration {
         let sequences = Sequences::new(self.batch, self.rows, self.starts, 0..self.batch.sequences());
-        let rotations = OwnRotations::new(&self.encoder.rotations, &sequences);
+        let own = OwnTables::new(self.encoder, &sequences);
         let shared = shared_rows(&sequences, pool.threads());
         let view = lock(&scratch.batches[0]).view(&self.encoder.dims, &sequences, shared);
         pool.run(&|team| {
             let mut thread = lock(&scratch.threads[team.rank()]);
             thread.clock.start();
             thread.waited = Duration::ZERO;
-            let pass = Pass { work: self, team, sequences: &sequences, rotations: &rotations, view };
+            let pass = Pass { work: self, team, sequences: &sequences, own: &own, view };
             // SAFETY: the view has room for the batch; every rank runs the same pass.
             unsafe { pass.run(&mut thread) };
         });
