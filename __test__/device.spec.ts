@@ -1,7 +1,7 @@
 // What computes: values that are refused, and what is said where a device, its package or a library is missing. No machine
 // that runs these tests has a GPU; what ran on one is told in docs/cuda.md.
 
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
@@ -118,6 +118,51 @@ for (const [what, files, message] of CUDA_CASES) {
     }
   })
 }
+
+/** A package in `folder` whose loading throws `said`. */
+function install(folder: string, packageVersion: string, said: string): void {
+  const home = join(folder, 'node_modules', PACKAGE)
+  mkdirSync(home, { recursive: true })
+  writeFileSync(join(home, 'package.json'), manifest({ version: packageVersion }))
+  writeFileSync(join(home, 'addon.cjs'), throwing(said))
+}
+
+test('the CUDA package beside this one is taken before the one in the working directory, of this version wherever it is', async (t) => {
+  if (!hasPackage) return t.pass()
+  const [mine, theirs] = ['the one beside', 'the one in the working directory']
+  const cases: [beside: string | undefined, working: string | undefined, said: RegExp][] = [
+    [version, version, new RegExp(mine)],
+    [version, '9.9.9', new RegExp(mine)],
+    ['9.9.9', version, new RegExp(theirs)],
+    [undefined, version, new RegExp(theirs)],
+    ['8.8.8', '9.9.9', /has version 8\.8\.8 and 9\.9\.9 and simile/],
+  ]
+  for (const [beside, working, said] of cases) {
+    const folder = mkdtempSync(join(tmpdir(), 'simile-device-'))
+    try {
+      const [library, application] = [join(folder, 'library'), join(folder, 'application')]
+      const copy = join(library, 'node_modules/simile')
+      mkdirSync(copy, { recursive: true })
+      mkdirSync(application)
+      cpSync(join(ROOT, 'package.json'), join(copy, 'package.json'))
+      // The addon is not needed, so that it is not copied.
+      for (const part of ['core', 'cjs', 'esm']) {
+        cpSync(join(ROOT, 'dist', part), join(copy, 'dist', part), { recursive: true })
+      }
+      symlinkSync(join(ROOT, 'node_modules/lru-cache'), join(library, 'node_modules/lru-cache'), 'dir')
+      if (beside !== undefined) install(library, beside, mine)
+      if (working !== undefined) install(application, working, theirs)
+      const source = `
+        import { TextEmbedding } from ${JSON.stringify(pathToFileURL(join(copy, 'dist/esm/index.js')).href)}
+        const load = TextEmbedding.load(${JSON.stringify(NOWHERE)}, { device: 'cuda', offline: true })
+        console.log((await load.catch((error) => error)).message)`
+      const { stdout, stderr } = await runModule(source, { cwd: application })
+      t.regex(stdout, said, `${beside} ${working}: ${stderr}`)
+    } finally {
+      rmSync(folder, { recursive: true })
+    }
+  }
+})
 
 test('the CUDA package and the optional dependency on it have the version of this package', (t) => {
   const read = (path: string) => JSON.parse(readFileSync(join(ROOT, path), 'utf8'))

@@ -91,6 +91,8 @@ test('token vectors and their score are those of the reference', async (t) => {
 test('BM25 needs no files and no network', async (t) => {
   await using model = await SparseTextEmbedding.load('qdrant/BM25')
   t.is(model.descriptor.head, 'bm25')
+  t.deepEqual([model.maxLength, model.descriptor.maxLength], [4_294_967_295, 4_294_967_295], 'no limit')
+  t.is(model.descriptor.dimensions, 2_147_483_648)
   const rows = await model.passageEmbed(['The dog saw a dog.', '', 'the', 'A dog'])
   // Of two words, one of them twice: 2 (1.2 + 1) / (2 + 1.2 (0.25 + 0.75 * 3 / 256)).
   const [dog, saw] = (rows[0]?.values.length === 2 ? rows[0].values : []) as unknown as [number, number]
@@ -128,8 +130,78 @@ test('maxSim by hand', (t) => {
   t.is(maxSim(of([1, 0], [0, 1]), of([1, 0], [0.5, 0.25])), 1.25)
   t.is(maxSim(of([1, 0]), of([-1, 0])), -1)
   t.is(maxSim(of([1, 0]), of()), 0)
-  const error = t.throws(() => maxSim(of([1, 0]), { ...of([1, 0]), dimensions: 1 }))
+  const other = { data: new Float32Array(1), count: 1, dimensions: 1 }
+  const error = t.throws(() => maxSim(of([1, 0]), other))
   t.true(EmbedError.is(error) && error.code === 'DimensionMismatch')
+})
+
+test('maxSim refuses what are no token vectors', (t) => {
+  const right: TokenVectors = { data: new Float32Array(4), count: 2, dimensions: 2 }
+  // biome-ignore lint/suspicious/noExplicitAny: wrong on purpose
+  const cases: [any, RegExp][] = [
+    [undefined, /not undefined/],
+    [[right], /not an array/],
+    [new Float32Array(4), /with data that is undefined/],
+    [{ ...right, data: [1, 0, 0, 1] }, /with data that is an array/],
+    [{ ...right, count: 1.5 }, /with count 1\.5/],
+    [{ ...right, count: -2, dimensions: -2 }, /with count -2/],
+    [{ ...right, dimensions: undefined }, /with dimensions undefined/],
+    [{ data: new Float32Array(0), count: 3, dimensions: 0 }, /with dimensions 0/],
+    [{ ...right, count: 3 }, /with 4 values for 3 x 2/],
+  ]
+  for (const [wrong, found] of cases) {
+    for (const option of ['query', 'document']) {
+      for (const score of [maxSim, colbert.score.bind(colbert)]) {
+        const error = t.throws(() => (option === 'query' ? score(wrong, right) : score(right, wrong)))
+        t.true(EmbedError.is(error, 'InvalidInput') && error.option === option, `${found} ${option}: ${error}`)
+        t.regex(String(error?.message), new RegExp(`the ${option} must be token vectors: .*${found.source}`))
+      }
+    }
+  }
+})
+
+test('token vectors of two contracts are not scored', async (t) => {
+  await using other = await MultiVectorTextEmbedding.load(tiny('tiny-colbert'), { maxLength: 16 })
+  t.not(other.contract, colbert.contract)
+  const [query] = await colbert.queryEmbed(['what is a vector'])
+  const [document] = await other.passageEmbed(['a vector'])
+  if (query === undefined || document === undefined) return t.fail('no vectors')
+  t.deepEqual([query.contractId, document.contractId], [colbert.contract, other.contract])
+  const error = t.throws(() => colbert.score(query, document))
+  t.true(EmbedError.is(error, 'WrongModelLoaded'), `${error}`)
+  t.true(error?.message.includes(colbert.contract) && error.message.includes(other.contract))
+  // Vectors that were stored have none unless their owner keeps it.
+  t.is(typeof colbert.score(query, { ...document }), 'number')
+})
+
+test('a single row becomes plain arrays in JSON, and its enumerable properties are its values', async (t) => {
+  const [weights] = await sparse.embed(['a vector'])
+  const [vectors] = await colbert.passageEmbed(['a vector'])
+  if (weights === undefined || vectors === undefined) return t.fail('no rows')
+  const { indices, values } = weights
+  t.deepEqual(JSON.parse(JSON.stringify(weights)), { indices: [...indices], values: [...values] })
+  const { data, count, dimensions } = vectors
+  t.deepEqual(JSON.parse(JSON.stringify(vectors)), { data: [...data], count, dimensions })
+  t.deepEqual(
+    [Object.keys(weights), Object.keys(vectors)],
+    [
+      ['indices', 'values'],
+      ['data', 'count', 'dimensions'],
+    ],
+  )
+})
+
+test('what is scored is what was given, whatever its owner does to it afterwards', async (t) => {
+  const pairs: [string, string][] = [
+    ['what is a vector', 'a list'],
+    ['what is a vector', 'a dog'],
+  ]
+  const want = [...(await cross.predict(pairs))]
+  const running = cross.predict(pairs)
+  pairs[0] = ['the', 'the']
+  ;(pairs[1] as [string, string])[1] = 'the fox'
+  pairs.length = 1
+  t.deepEqual([...(await running)], want)
 })
 
 for (const name of ['tiny-cross-bert', 'tiny-st6-cross-bert', 'tiny-cross-xlmr', 'tiny-qwen3-reranker']) {
@@ -232,12 +304,20 @@ test('what is wrong with a call is refused by name', async (t) => {
     [() => sparse.embed([], { instruction: 'find' }), /no place for one/],
     [() => colbert.queryEmbed(['a'], { batchSize: 0 }), /batchSize must be a whole number of at least 1, not 0/],
     [() => cross.score(wrong(['q']), ['a']), /the query must be a string, not an array/],
-    [() => cross.score('q', wrong('a')), /texts must be an array of strings/],
+    [() => cross.score('q', wrong('a')), /documents must be an array of strings, not "a"/],
+    [() => cross.rank('q', wrong(null)), /documents must be an array of strings, not null/],
+    [() => cross.score('q', wrong(['a', 1])), /document 1 must be a string, not 1/],
     [() => cross.score('q', ['a'], { instruction: 'find' }), /no place for one/],
     [() => cross.rank('q', ['a'], { topK: 0 }), /topK must be a whole number of at least 1/],
     [() => cross.rank('q', ['a'], wrong({ returnDocuments: 1 })), /returnDocuments must be true or false/],
     [() => cross.predict(wrong('q')), /pairs must be an array of \[query, document\], not "q"/],
     [() => cross.predict(wrong([['q', 'a'], ['q']])), /pair 1 must be an array of two strings, not an array of 1: "q"/],
+    [() => cross.predict(wrong([['q', 'a', 'b']])), /pair 0 must be .*not an array of more than 2: "q", "a"/],
+    [
+      () => cross.predict(wrong([['q', 'a'], undefined, ['q', 'a']])),
+      /pair 1 must be an array of two strings, not undefined/,
+    ],
+    [() => cross.predict(wrong([['q', 7]])), /pair 0 must be .*: "q", 7/],
     [() => SparseTextEmbedding.load(wrong(undefined)), /model must be a string that is not blank, not undefined/],
     [() => TextCrossEncoder.load('x', wrong({ normalize: true })), /unknown option "normalize"/],
     [() => TextCrossEncoder.load(tiny('tiny-cross-bert'), { truncate: 'start' }), /truncate is start/],
@@ -277,4 +357,68 @@ test('an abort rejects with its reason, and a disposed model is not loaded', asy
   const error = await t.throwsAsync(model.embed(['a']))
   t.true(EmbedError.is(error) && error.code === 'ModelNotLoaded')
   t.is(model.stats().texts, 1)
+})
+
+test('an aborted load rejects at once with the reason; the next load works', async (t) => {
+  for (const [one, folder] of [
+    [SparseTextEmbedding, 'tiny-st6-splade'],
+    [MultiVectorTextEmbedding, 'tiny-colbert'],
+    [TextCrossEncoder, 'tiny-cross-xlmr'],
+  ] as const) {
+    const controller = new AbortController()
+    const reason = new Error(folder)
+    const loading = one.load(tiny(folder), { signal: controller.signal })
+    controller.abort(reason)
+    t.is(await t.throwsAsync(loading), reason)
+    t.is(await t.throwsAsync(one.load(tiny(folder), { signal: controller.signal })), reason)
+    await using model = await one.load(tiny(folder))
+    t.is(model.model, tiny(folder))
+  }
+})
+
+test('a reranker that is disposed of finishes what runs', async (t) => {
+  const documents = Array.from({ length: 50 }, (_, i) => `a vector is a list of ${i}`)
+  const pairs = documents.map((document) => ['what is a vector', document] as const)
+  const want = [...(await cross.score('what is a vector', documents))]
+  const model = await TextCrossEncoder.load(tiny('tiny-cross-bert'))
+  const running = [
+    model.score('what is a vector', documents),
+    model.predict(pairs),
+    model.rank('what is a vector', documents),
+  ] as const
+  await model.dispose()
+  const [scores, predicted, ranked] = await Promise.all(running)
+  t.deepEqual([...scores], want)
+  t.deepEqual([...predicted], want)
+  t.deepEqual(
+    ranked.map(({ index, score }) => score === want[index]),
+    Array(50).fill(true),
+  )
+  t.deepEqual(model.stats().texts, 150)
+  for (const call of [() => model.score('q', ['a']), () => model.rank('q', []), () => model.predict([])]) {
+    const error = await t.throwsAsync(call)
+    t.true(EmbedError.is(error, 'ModelNotLoaded'), `${error}`)
+  }
+})
+
+test('a call of several slices equals single calls', async (t) => {
+  // More texts than a slice on the way in (512), and more values than one on the way out (65,536).
+  const words = ['a', 'vector', 'the', 'dog', 'fox', 'list', 'world', 'numbers']
+  const texts = Array.from({ length: 600 }, (_, i) => `${words[i % 8]} ${words[(i >> 3) % 8]} `.repeat(1 + (i % 5)))
+  for (const model of [sparse, colbert]) {
+    const rows = await model.passageEmbed(texts)
+    t.is(rows.length, 600)
+    t.is(rows.tokens.length, 600)
+    const singles = await Promise.all(texts.map((text) => model.passageEmbed([text])))
+    const wrong = rows.toArrays().flatMap((row, i) => {
+      return JSON.stringify([row]) === JSON.stringify(singles[i]?.toArrays()) ? [] : [i]
+    })
+    t.deepEqual(wrong, [], model.model)
+  }
+  const pairs = texts.map((text) => ['what is a vector', text] as const)
+  const single = await Promise.all(pairs.map((pair) => cross.predict([pair])))
+  t.deepEqual(
+    [...(await cross.predict(pairs))],
+    single.map(([score]) => score),
+  )
 })

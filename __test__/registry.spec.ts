@@ -57,6 +57,23 @@ test('a model of several kinds: the dense row, or that of the kind', (t) => {
   t.like(describeModel('colbert-ir/colbertv2.0'), { kind: 'multi-vector', dimensions: 128 })
 })
 
+test('whether vectors have length one is said only of models where it is known', (t) => {
+  const cases: [string, boolean | null][] = [
+    ['sentence-transformers/all-mpnet-base-v2', true],
+    ['sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2', false],
+    ['sentence-transformers/paraphrase-multilingual-mpnet-base-v2', false],
+    ['nomic-ai/nomic-embed-text-v1.5', null],
+    ['jinaai/jina-embeddings-v2-base-code', null],
+  ]
+  for (const [id, normalize] of cases) t.is(describeModel(id)?.normalize, normalize, id)
+})
+
+test('the task of a reranker that takes one is that of its row', (t) => {
+  for (const { id, family, defaultInstruction } of listModels({ kind: 'rerank' })) {
+    t.is(defaultInstruction?.startsWith('Given a web search query') ?? false, family === 'qwen3', id)
+  }
+})
+
 test('a filter that is none is an error that names the valid set', (t) => {
   const wrong: [unknown, RegExp][] = [
     [{ kind: 'colbert' }, /kind .*multi-vector/],

@@ -8,6 +8,7 @@ import test from 'ava'
 import { CachedEmbeddingService, NativeEmbeddingService } from 'simile'
 import { type Outcome, runModule } from './helpers/child.ts'
 import { ROOT, tiny } from './helpers/models.ts'
+import { readTensors, type Tensor, writeTensors } from './helpers/safetensors.ts'
 
 const QWEN = tiny('tiny-qwen3-embedding')
 const TEXTS = ['food', 'a story about food', 'the stock market']
@@ -36,6 +37,30 @@ function home(t: { teardown(done: () => void): void }): string {
 
 const fileOf = (home: string, dimensions = 32, model = 'tiny-qwen3-embedding') =>
   join(home, '.simile/cache', `embed_${model}_${dimensions}d.bin`)
+
+/** A Qwen3 of as many dimensions as Qwen3-Embedding-0.6B has, with made-up weights, 4 MB. */
+function wideQwen(folder: string): string {
+  const [narrow, width] = [32, 1024]
+  cpSync(QWEN, folder, { recursive: true })
+  for (const [file, key] of [
+    ['config.json', 'hidden_size'],
+    ['1_Pooling/config.json', 'word_embedding_dimension'],
+  ] as const) {
+    const values = JSON.parse(readFileSync(join(QWEN, file), 'utf8'))
+    writeFileSync(join(folder, file), JSON.stringify({ ...values, [key]: width }))
+  }
+  const tensors = new Map<string, Tensor>()
+  for (const [name, { dtype, shape }] of readTensors(join(QWEN, 'model.safetensors'))) {
+    // Keys and values have 32 rows of their own: 2 heads of 16.
+    const heads = /[kv]_proj/.test(name) ? 1 : 0
+    const wide = shape.map((size, axis) => (size === narrow && axis >= heads ? width : size))
+    const length = wide.reduce((product, size) => product * size)
+    const values = Float32Array.from({ length }, (_, i) => Math.sin(i * 0.7) / 8)
+    tensors.set(name, { dtype, shape: wide, bytes: Buffer.from(values.buffer) })
+  }
+  writeTensors(join(folder, 'model.safetensors'), tensors)
+  return folder
+}
 
 function parsed<T>(outcome: Outcome): T {
   try {
@@ -228,6 +253,7 @@ test('a Qwen3-Embedding by id: the folder of the variable, the folder in the hom
     const error = await service.embed(TEXTS).then(() => undefined, ({ code, message }) => ({ code, message }))
     await report({ ...error, template: service.descriptor?.queryTemplate, saved: error ? 0 : await service.saveCache() })`
   type Found = { code?: string; message?: string; template?: string; saved: number }
+  const wide = wideQwen(join(place, 'wide'))
   const nowhere = parsed<Found>(await inHome(place, body))
   t.is(nowhere.code, 'ModelInitialization')
   for (const word of [
@@ -237,13 +263,13 @@ test('a Qwen3-Embedding by id: the folder of the variable, the folder in the hom
   ]) {
     t.true(nowhere.message?.includes(word), nowhere.message)
   }
-  const named = parsed<Found>(await inHome(place, body, { SIMILE_QWEN_MODEL_DIR: QWEN }))
+  const named = parsed<Found>(await inHome(place, body, { SIMILE_QWEN_MODEL_DIR: wide }))
   t.deepEqual(named, { template: 'Instruct: {instruction}\nQuery:{text}', saved: 3 })
-  t.true(statSync(fileOf(place, 32, 'qwen3-embedding-0.6b')).isFile())
+  t.true(statSync(fileOf(place, 1024, 'qwen3-embedding-0.6b')).isFile())
 
   const below = join(place, '.simile/models/qwen3-embedding-0.6b')
   mkdirSync(dirname(below), { recursive: true })
-  cpSync(QWEN, below, { recursive: true })
+  cpSync(wide, below, { recursive: true })
   t.is(parsed<Found>(await inHome(place, body)).saved, 3)
   rmSync(join(below, 'tokenizer.json'))
   const partial = parsed<Found>(await inHome(place, body))
@@ -251,4 +277,27 @@ test('a Qwen3-Embedding by id: the folder of the variable, the folder in the hom
   t.regex(partial.message ?? '', /has no tokenizer\.json/)
   const absent = parsed<Found>(await inHome(place, body, { SIMILE_QWEN_MODEL_DIR: join(place, 'absent') }))
   t.regex(absent.message ?? '', /absent.*SIMILE_QWEN_MODEL_DIR.*is not there/)
+})
+
+test('a folder that holds another model than the Qwen3-Embedding asked for is refused', async (t) => {
+  const place = home(t)
+  const wide = wideQwen(join(place, 'wide'))
+  const minilm = tiny('tiny-bert-cls')
+  const cases: [id: string, folder: string, found: RegExp][] = [
+    ['Qwen/Qwen3-Embedding-0.6B', QWEN, /have 32 dimensions, those of Qwen\/Qwen3-Embedding-0\.6B have 1024/],
+    ['Qwen/Qwen3-Embedding-8B', wide, /have 1024 dimensions, those of Qwen\/Qwen3-Embedding-8B have 4096/],
+    ['Qwen/Qwen3-Embedding-0.6B', minilm, /model_type is 'bert', that of Qwen\/Qwen3-Embedding-0\.6B is 'qwen3'/],
+  ]
+  for (const [id, folder, found] of cases) {
+    const body = `const service = new NativeEmbeddingService({ model: '${id}' })
+      const error = await service.embed(TEXTS).then(() => undefined, ({ code, message }) => ({ code, message }))
+      await report({ ...error, saved: await service.saveCache() })`
+    const named = await inHome(place, body, { SIMILE_QWEN_MODEL_DIR: folder })
+    const refused = parsed<{ code?: string; message?: string; saved: number }>(named)
+    t.deepEqual([refused.code, refused.saved], ['ModelInitialization', 0], `${id} of ${folder}: ${refused.message}`)
+    t.regex(refused.message ?? '', found)
+    for (const word of [folder, 'SIMILE_QWEN_MODEL_DIR', `huggingface.co/${id}`]) {
+      t.true(refused.message?.includes(word), `${word}: ${refused.message}`)
+    }
+  }
 })

@@ -12,7 +12,7 @@
 import { throwIfAborted } from './abort'
 import type { NativeResult, NativeTextBatch } from './native'
 import { Turns } from './turns'
-import { checkText, ValidatedTexts } from './validation'
+import { checkText, type Label, ValidatedTexts } from './validation'
 
 /** UTF-16 units of one slice of texts. */
 const SLICE_UNITS = 128 * 1024
@@ -29,16 +29,17 @@ export function countOf(texts: CallTexts): number {
   return texts instanceof ValidatedTexts ? texts.texts.length : texts.length
 }
 
-/** Hands the texts over. The addon replaces a lone surrogate by U+FFFD. */
+/** Hands the texts over, checking those that are not proven: an error names one by `label`. The addon replaces a lone surrogate by U+FFFD. */
 export async function pushTexts(
   batch: NativeTextBatch,
   texts: CallTexts,
   signal: AbortSignal | undefined,
+  label?: Label,
 ): Promise<void> {
   const [list, textAt] =
     texts instanceof ValidatedTexts
       ? [texts.texts, (index: number) => texts.texts[index] as string]
-      : [texts, (index: number) => checkText(texts[index], index)]
+      : [texts, (index: number) => checkText(texts[index], index, label)]
   const turns = new Turns(signal)
   let slice: string[] = []
   let units = 0

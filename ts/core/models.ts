@@ -48,10 +48,8 @@ export interface ModelFacts {
   readonly queryTemplate: PromptTemplate
   /** Prompt of a passage; `null`: none. */
   readonly passageTemplate: PromptTemplate
-  /** What `{instruction}` in a prompt stands for when a call gives none; `null`: it must be given. */
+  /** What `{instruction}` in a prompt stands for when a call gives none; `null`: no prompt has it, or a call must give it. */
   readonly defaultInstruction: string | null
-  /** Whether vectors have length one. */
-  readonly normalize: boolean
   /** Whether vectors may be cut to fewer dimensions: not at all, to any number, or to those listed. */
   readonly matryoshka: boolean | readonly number[]
   /** SPDX identifier of the licence of the weights; `null`: not known. */
@@ -62,7 +60,11 @@ export interface ModelFacts {
   readonly gated: boolean
 }
 
-/** A row of the registry: what is known of a model before its files are seen. */
+/**
+ * A row of the registry: what is known of a model before its files are seen. `pooling`, `normalize`, `matryoshka` and
+ * `layerNormBeforeCut` are facts of dense models and mean nothing in rows of other kinds; the prompt of Qwen3-Reranker is
+ * part of its head, so its row has a `defaultInstruction` and no template.
+ */
 export interface RegistryEntry extends ModelFacts {
   readonly kind: ModelKind
   readonly family: ModelFamily
@@ -72,6 +74,8 @@ export interface RegistryEntry extends ModelFacts {
   readonly dimensions: number | null
   /** Whether a vector that is cut to fewer dimensions is layer-normalised before (whole, without weights). */
   readonly layerNormBeforeCut: boolean
+  /** Whether vectors have length one; `null`: its `modules.json` says, and they have in a folder without one. */
+  readonly normalize: boolean | null
   readonly license: string
   /** The commit whose weights were compared with the reference; `null`: none was, or it is not known. */
   readonly revision: string | null
@@ -89,8 +93,13 @@ export type Origin = 'option' | 'files' | 'registry' | 'default'
 export interface ModelDescriptor extends ModelFacts {
   /** Model id; for a folder, the folder as it was given. */
   readonly id: string
-  /** Tokens of the longest text that is embedded whole, prompt and special tokens counted. */
+  /**
+   * Tokens of the longest text that is embedded whole, prompt and special tokens counted. 4294967295: no limit, as of
+   * a static model whose files set none.
+   */
   readonly maxLength: number
+  /** Whether vectors have length one. */
+  readonly normalize: boolean
   /** Length of a vector. */
   readonly dimensions: number
   /** Commit of its files, where one is known. */

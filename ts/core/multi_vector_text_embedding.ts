@@ -2,13 +2,15 @@
  * A loaded multi-vector text embedding model: a vector for each token, and the score of two texts that is made of them.
  */
 
+import { assertSameContract } from './contract'
 import type { EmbeddingFacts } from './embeddings'
-import { DimensionMismatchError } from './errors'
+import { DimensionMismatchError, InvalidInputError } from './errors'
 import { HeadEmbedding } from './head_embedding'
-import { HEAD_LOAD_CHECKS, type HeadLoadOptions, withRowFacts } from './head_models'
+import { HEAD_LOAD_CHECKS, type HeadLoadOptions, hidden, withRowFacts } from './head_models'
 import { ModelHandle, type RaggedRows } from './model_handle'
 import type { NativeHeadInfo } from './native'
 import { checkOptions, text } from './options'
+import { describe } from './validation'
 
 /** The vectors of a text's tokens, each of length one: vector `i` is `data.subarray(i * dimensions, (i + 1) * dimensions)`. */
 export interface TokenVectors {
@@ -18,6 +20,8 @@ export interface TokenVectors {
   readonly count: number
   /** Length of a vector. */
   readonly dimensions: number
+  /** See {@link EmbeddingFacts.contractId}; not enumerable. Absent from vectors that this package did not make. */
+  readonly contractId?: string
 }
 
 /** A true array of token vectors, a text each, with the facts of the call as properties that are not enumerable. */
@@ -33,10 +37,14 @@ export interface MultiVectorEmbeddings extends Array<TokenVectors>, EmbeddingFac
  * document without vectors scores 0. Costs query x document x dimensions multiplications on the calling thread, about
  * 1 ms for 32 and 180 vectors of 128 values.
  *
- * @throws {@link DimensionMismatchError} for vectors of different lengths.
+ * @throws {@link InvalidInputError} for what are no token vectors; {@link WrongModelLoadedError} for vectors of two
+ *   contracts, where both have theirs; {@link DimensionMismatchError} for vectors of different lengths.
  */
 export function maxSim(query: TokenVectors, document: TokenVectors): number {
+  checkVectors(query, 'query')
+  checkVectors(document, 'document')
   const { dimensions } = query
+  if (query.contractId && document.contractId) assertSameContract(query.contractId, document.contractId)
   if (document.dimensions !== dimensions) {
     throw new DimensionMismatchError(
       `the query's vectors have ${dimensions} dimensions, the document's ${document.dimensions}; embed both with one model`,
@@ -94,7 +102,7 @@ export class MultiVectorTextEmbedding extends HeadEmbedding<MultiVectorEmbedding
    * How well a document answers a query, as the model's authors score: {@link maxSim}, which BGE-M3 divides by the number
    * of the query's vectors.
    *
-   * @throws {@link DimensionMismatchError} for vectors of different lengths.
+   * @throws As {@link maxSim}.
    */
   score(query: TokenVectors, document: TokenVectors): number {
     const score = maxSim(query, document)
@@ -102,10 +110,37 @@ export class MultiVectorTextEmbedding extends HeadEmbedding<MultiVectorEmbedding
   }
 }
 
+/** Wrong sizes would give NaN, or the score of a part. */
+function checkVectors(vectors: TokenVectors, option: 'query' | 'document'): void {
+  const { data, count, dimensions } = (vectors ?? {}) as { [key in keyof TokenVectors]?: unknown }
+  const refuse = (found: string) => {
+    const what = 'token vectors: { data: Float32Array of count * dimensions values, count, dimensions }'
+    return new InvalidInputError(`the ${option} must be ${what}, not ${found}`, { option })
+  }
+  if (typeof vectors !== 'object' || vectors === null || Array.isArray(vectors)) throw refuse(describe(vectors))
+  if (!(data instanceof Float32Array)) throw refuse(`with data that is ${describe(data)}`)
+  const sizes: [string, unknown, number][] = [
+    ['count', count, 0],
+    ['dimensions', dimensions, 1],
+  ]
+  for (const [name, value, least] of sizes) {
+    if (!Number.isSafeInteger(value) || (value as number) < least) throw refuse(`with ${name} ${describe(value)}`)
+  }
+  if (data.length !== (count as number) * (dimensions as number)) {
+    throw refuse(`with ${data.length} values for ${count} x ${dimensions}`)
+  }
+}
+
+/** The vectors of one text as plain arrays. */
+function plain({ data, count, dimensions }: TokenVectors): number[][] {
+  return Array.from({ length: count }, (_, i) => Array.from(data.subarray(i * dimensions, (i + 1) * dimensions)))
+}
+
 function tokenRows({ values, facts }: RaggedRows): MultiVectorEmbeddings {
-  const { dimensions } = facts
-  const rows = values.map((data): TokenVectors => ({ data, count: data.length / dimensions, dimensions }))
-  return withRowFacts(rows, facts, ({ data, count }) =>
-    Array.from({ length: count }, (_, i) => Array.from(data.subarray(i * dimensions, (i + 1) * dimensions))),
-  )
+  const { dimensions, contractId } = facts
+  const rows = values.map((data): TokenVectors => {
+    const row: TokenVectors = { data, count: data.length / dimensions, dimensions }
+    return hidden(row, { contractId, toJSON: () => ({ ...row, data: Array.from(data) }) })
+  })
+  return withRowFacts(rows, facts, plain)
 }

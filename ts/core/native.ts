@@ -71,7 +71,6 @@ interface NativeModelFacts {
   queryTemplate: string | null
   passageTemplate: string | null
   defaultInstruction: string | null
-  normalize: boolean
   matryoshka: boolean | number[]
   sizeBytes: number | null
   gated: boolean
@@ -89,10 +88,12 @@ export interface NativeRegistryEntry extends NativeModelFacts {
   evidence: string
   notes: string | null
   unsupported: string | null
+  normalize: boolean | null
 }
 
 /** The resolved values of a loaded model. */
 export interface NativeModelDescriptor extends NativeModelFacts {
+  normalize: boolean
   maxLength: number
   dimensions: number
   license: string | null

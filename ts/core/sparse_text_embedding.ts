@@ -4,7 +4,7 @@
 
 import type { EmbeddingFacts } from './embeddings'
 import { HeadEmbedding } from './head_embedding'
-import { HEAD_LOAD_CHECKS, type HeadLoadOptions, withRowFacts } from './head_models'
+import { HEAD_LOAD_CHECKS, type HeadLoadOptions, hidden, withRowFacts } from './head_models'
 import { ModelHandle, type RaggedRows } from './model_handle'
 import type { NativeHeadInfo } from './native'
 import { checkOptions, text } from './options'
@@ -63,7 +63,15 @@ export class SparseTextEmbedding extends HeadEmbedding<SparseEmbeddings> {
   }
 }
 
+/** A vector as plain arrays. */
+function plain({ indices, values }: SparseVector): SparseArrays {
+  return { indices: Array.from(indices), values: Array.from(values) }
+}
+
 function sparseRows({ values, indices, facts }: RaggedRows): SparseEmbeddings {
-  const rows = values.map((row, i): SparseVector => ({ indices: indices[i] as Uint32Array, values: row }))
-  return withRowFacts(rows, facts, (row) => ({ indices: Array.from(row.indices), values: Array.from(row.values) }))
+  const rows = values.map((weights, i): SparseVector => {
+    const row: SparseVector = { indices: indices[i] as Uint32Array, values: weights }
+    return hidden(row, { toJSON: () => plain(row) })
+  })
+  return withRowFacts(rows, facts, plain)
 }

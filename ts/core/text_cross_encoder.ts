@@ -13,11 +13,12 @@ import {
   headDescriptor,
   noFacts,
 } from './head_models'
-import { ModelHandle } from './model_handle'
+import { type Admission, ModelHandle } from './model_handle'
 import type { NativeHeadInfo } from './native'
 import { type Checked, checkOptions, flag, type OptionChecks, text, wholeNumber } from './options'
 import { priorityOf } from './roles'
 import { type ModelStats, modelStats } from './stats'
+import { Turns } from './turns'
 import { describe, snapshot } from './validation'
 
 /** A true array of scores in the order of the texts, with the facts of the call as properties that are not enumerable. */
@@ -121,7 +122,7 @@ export class TextCrossEncoder {
    */
   async score(query: string, documents: readonly string[], options?: HeadCallOptions): Promise<Scores> {
     const asked = checkQuery(query)
-    const copy = snapshot(documents)
+    const copy = snapshot(documents, 'document')
     return this.#score([asked], copy, checkOptions('score', options, HEAD_CALL_CHECKS))
   }
 
@@ -131,7 +132,7 @@ export class TextCrossEncoder {
    */
   async rank(query: string, documents: readonly string[], options?: RankOptions): Promise<RankedDocuments> {
     const asked = checkQuery(query)
-    const copy = snapshot(documents)
+    const copy = snapshot(documents, 'document')
     const { topK, returnDocuments = false, ...call } = checkOptions('rank', options, RANK_CHECKS)
     const scores = await this.#score([asked], copy, call)
     const ranked = scores
@@ -144,13 +145,12 @@ export class TextCrossEncoder {
 
   /** Scores of pairs of a query and a document, in their order. Otherwise as {@link TextCrossEncoder.score}. */
   async predict(pairs: readonly (readonly [string, string])[], options?: HeadCallOptions): Promise<Scores> {
-    const copy = checkPairs(pairs)
+    const copy = snapshotPairs(pairs)
     const call = checkOptions('predict', options, HEAD_CALL_CHECKS)
-    return this.#score(
-      copy.map(([query]) => query),
-      copy.map(([, document]) => document),
-      call,
-    )
+    return this.#handle.admit(async (admission) => {
+      const [queries, documents] = await splitPairs(copy, call.signal)
+      return this.#score(queries, documents, { ...call, admission })
+    })
   }
 
   /** What this model has done since it was loaded. */
@@ -171,10 +171,10 @@ export class TextCrossEncoder {
   async #score(
     queries: readonly unknown[],
     documents: readonly unknown[],
-    { priority, ...call }: Checked<HeadCallOptions>,
+    { priority, ...call }: Checked<HeadCallOptions> & { readonly admission?: Admission },
   ): Promise<Scores> {
     if (documents.length === 0) {
-      this.#handle.assertUsable(call.signal)
+      this.#handle.assertUsable(call.signal, call.admission)
       this.#handle.checkInstruction('generic', call.instruction)
       return withFacts([], noFacts(1, this.contract))
     }
@@ -199,22 +199,34 @@ function checkQuery(query: unknown): string {
   throw new InvalidInputError(`the query must be a string, not ${describe(query)}`, { option: 'query' })
 }
 
-/** A copy of the pairs; each must be an array of two strings. */
-function checkPairs(pairs: unknown): [string, string][] {
-  if (!Array.isArray(pairs)) {
-    throw new InvalidInputError(`pairs must be an array of [query, document], not ${describe(pairs)}`, {
-      option: 'pairs',
-    })
-  }
-  return Array.from(pairs, (pair: unknown, index) => {
-    const [query, document] = Array.isArray(pair) && pair.length === 2 ? (pair as unknown[]) : []
-    if (typeof query === 'string' && typeof document === 'string') return [query, document]
-    const what = Array.isArray(pair)
-      ? `an array of ${pair.length}: ${pair.slice(0, 2).map(describe).join(', ')}`
-      : describe(pair)
-    throw new InvalidInputError(`pair ${index} must be an array of two strings, not ${what}`, {
-      index,
-      option: 'pairs',
-    })
+/** Pairs between two looks at the clock. */
+const SLICE_PAIRS = 512
+
+/** A copy of the caller's pairs, in one turn: each that is an array is copied too, since its owner may change it. */
+function snapshotPairs(pairs: unknown): unknown[] {
+  if (Array.isArray(pairs)) return Array.from(pairs, (pair: unknown) => (Array.isArray(pair) ? pair.slice(0, 3) : pair))
+  throw new InvalidInputError(`pairs must be an array of [query, document], not ${describe(pairs)}`, {
+    option: 'pairs',
   })
+}
+
+/** The queries and the documents of a copy of pairs, each of which must be an array of two strings. */
+async function splitPairs(pairs: readonly unknown[], signal: AbortSignal | undefined): Promise<[string[], string[]]> {
+  const [queries, documents]: [string[], string[]] = [[], []]
+  const turns = new Turns(signal)
+  for (const [index, pair] of pairs.entries()) {
+    const [query, document] = Array.isArray(pair) && pair.length === 2 ? (pair as unknown[]) : []
+    if (typeof query !== 'string' || typeof document !== 'string') throw wrongPair(pair, index)
+    queries.push(query)
+    documents.push(document)
+    if (queries.length % SLICE_PAIRS === 0 && turns.due()) await turns.take()
+  }
+  return [queries, documents]
+}
+
+function wrongPair(pair: unknown, index: number): InvalidInputError {
+  const what = Array.isArray(pair)
+    ? `an array of ${pair.length > 2 ? 'more than 2' : pair.length}: ${pair.slice(0, 2).map(describe).join(', ')}`
+    : describe(pair)
+  return new InvalidInputError(`pair ${index} must be an array of two strings, not ${what}`, { index, option: 'pairs' })
 }

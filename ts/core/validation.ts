@@ -66,16 +66,22 @@ export function proven(valid: ValidatedTexts): ValidatedTexts {
   })
 }
 
+/** What a call names its texts. */
+export type Label = 'text' | 'document'
+
 /** A copy of the caller's array. A bare string is refused: it would be taken for a list of characters. */
-export function snapshot(texts: unknown): unknown[] {
+export function snapshot(texts: unknown, label: Label = 'text'): unknown[] {
   if (Array.isArray(texts)) return Array.from(texts)
-  throw new InvalidInputError(`texts must be an array of strings, not ${describe(texts)}`, { option: 'texts' })
+  throw new InvalidInputError(`${label}s must be an array of strings, not ${describe(texts)}`, { option: `${label}s` })
 }
 
 /** The text at one position. */
-export function checkText(text: unknown, index: number): string {
+export function checkText(text: unknown, index: number, label: Label = 'text'): string {
   if (typeof text === 'string') return text
-  throw new InvalidInputError(`text ${index} must be a string, not ${describe(text)}`, { index, option: 'texts' })
+  throw new InvalidInputError(`${label} ${index} must be a string, not ${describe(text)}`, {
+    index,
+    option: `${label}s`,
+  })
 }
 
 /**

@@ -498,6 +498,7 @@ fn resolve(
     let id = request.model.id_or_folder.as_str();
     check_registered(request.kind, id).map_err(convert::load)?;
     let by_rule = request.service.as_ref().map(|service| service.files(&request.model)).transpose()?.flatten();
+    let ruled = by_rule.is_some();
     let files = match by_rule {
         Some(files) => files,
         None => {
@@ -520,12 +521,17 @@ fn resolve(
     };
     let kind = request.kind;
     let key = format!("{kind}\n{}", key(&files, &options));
+    let rule = request.service.clone().filter(|_| ruled);
     let load = move || {
         let model = match kind {
             ModelKind::Dense => TextModel::load(&files, &options).map(|model| Loaded::Text(Box::new(model))),
             _ => simile_pipeline::load_head(kind, &files, &options).map(Loaded::Head),
         };
-        model.map(LoadedModel::new).map_err(convert::load)
+        let model = model.map(LoadedModel::new).map_err(convert::load)?;
+        if let (Some(rule), Some(text)) = (&rule, model.text()) {
+            rule.check(&files, text.descriptor())?;
+        }
+        Ok(model)
     };
     Ok((key, Box::new(load)))
 }

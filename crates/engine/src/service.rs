@@ -3,8 +3,8 @@
 //! Both are for services only; who loads a model by itself names its folder, and keeps what vectors it likes.
 //!
 //! **Folder.** A Qwen3-Embedding model that is asked for by its id is taken from the folder that `SIMILE_QWEN_MODEL_DIR` names,
-//! else from `.simile/models/<name>` below the home directory, where that is a folder. It must be whole then. Without such
-//! a folder the model is looked for as every other is. A revision is one of the hub, so the rule does not hold with it.
+//! else from `.simile/models/<name>` below the home directory, where that is a folder. It must be whole then,
+//! and the model asked for: another size or kind is refused after the load. Without such a folder the model is looked for as every other is. A revision is one of the hub, so the rule does not hold with it.
 //!
 //! **Saved vectors.** A service whose model is a Qwen3 has a [`SavedCache`] for its dimensions, restored before the first call is
 //! answered and saved when it is asked to. Its file is `embed_{model}_{dimension}d.bin` in `.simile/cache` below the home
@@ -16,7 +16,7 @@ use std::thread;
 
 use simile_encoder::EncodeError;
 use simile_hub::{HubError, ModelFiles, ModelRequest, Source};
-use simile_pipeline::{Identity, ModelFamily, NonFinite, SavedCache, Tokens, registered};
+use simile_pipeline::{Identity, ModelDescriptor, ModelFamily, NonFinite, SavedCache, Tokens, registered};
 
 use crate::failure::{ErrorKind, Failure};
 use crate::loaded::LoadedModel;
@@ -70,6 +70,32 @@ impl Service {
             return Err(Failure::new(ErrorKind::ModelInitialization, message));
         }
         Ok(Some(ModelFiles { id: id.to_owned(), revision: None, folder, source: Source::Folder }))
+    }
+
+    /// Refuses a model of the folder rule that is not the one asked for: its prompts and dimensions would be another's.
+    ///
+    /// # Errors
+    /// `ModelInitialization` with the folder, the variable, and what is different.
+    pub(crate) fn check(&self, files: &ModelFiles, loaded: &ModelDescriptor) -> Result<(), Failure> {
+        let Some(entry) = registered(&files.id) else { return Ok(()) };
+        let found = loaded.dimensions;
+        let difference = match entry.dimensions {
+            _ if loaded.model_type != SAVED_MODEL_TYPE => {
+                format!("its model_type is '{}', that of {} is '{SAVED_MODEL_TYPE}'", loaded.model_type, entry.id)
+            }
+            Some(wanted) if wanted != found => {
+                format!("its vectors have {found} dimensions, those of {} have {wanted}", entry.id)
+            }
+            _ => return Ok(()),
+        };
+        let (folder, name) = (files.folder.display(), file_name(entry.id));
+        let message = format!(
+            "'{folder}' holds another model than {}: {difference}. Let {QWEN_VARIABLE} name the folder of the model asked \
+             for, or unset it. {}",
+            entry.id,
+            self.guidance(entry.id, &name)
+        );
+        Err(Failure::new(ErrorKind::ModelInitialization, message))
     }
 
     /// What to do about a Qwen3-Embedding model that was found nowhere.
@@ -182,7 +208,7 @@ impl Saved {
         });
         if let Err(error) = spawned {
             let message = format!("the system gave no thread to save on: {error}");
-            tell(&last, Err(Failure::new(ErrorKind::Internal, message)));
+            tell(&last, Err(Failure::new(ErrorKind::TaskFailed, message)));
         }
     }
 }

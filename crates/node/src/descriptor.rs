@@ -23,8 +23,8 @@ pub struct NativeRegistryEntry {
     pub default_instruction: Option<String>,
     /// Limit in tokens.
     pub max_length: Option<u32>,
-    /// Whether vectors get unit length.
-    pub normalize: bool,
+    /// Whether vectors get unit length; `null`: its files say.
+    pub normalize: Option<bool>,
     /// Whether LayerNorm is applied between pooling and cut.
     pub layer_norm_before_cut: bool,
     /// Length of a vector, a token's vector or of the sparse space.

@@ -84,7 +84,12 @@ impl NativeResult {
     /// Where each row ends, in values from the first row on; empty when all have `dimensions` values.
     #[napi(getter, catch_unwind, ts_return_type = "Uint32Array")]
     pub fn ends<'env>(&self, env: &'env Env) -> Result<Uint32ArraySlice<'env>> {
-        Uint32ArraySlice::copy_from(env, self.ends.iter().map(|&end| end as u32).collect::<Vec<_>>())
+        let ends: std::result::Result<Vec<u32>, _> = self.ends.iter().map(|&end| u32::try_from(end)).collect();
+        let ends = ends.map_err(|_| {
+            let count = self.ends.last().copied().unwrap_or_default();
+            Error::new(Status::GenericFailure, format!("the {count} values of one call are more than {}", u32::MAX))
+        })?;
+        Uint32ArraySlice::copy_from(env, ends)
     }
 
     /// Rows `from` up to, not including, `to`, one after the other in one piece of memory. With the last row the memory

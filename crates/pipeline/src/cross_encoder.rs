@@ -63,7 +63,7 @@ const QUERY_SHARE: [&str; 4] =
 /// Qwen3-Reranker's prompt, from its model card.
 const PREFIX: &str = "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct provided. Note that the answer can only be \"yes\" or \"no\".<|im_end|>\n<|im_start|>user\n";
 const SUFFIX: &str = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n";
-const INSTRUCTION: &str = "Given a web search query, retrieve relevant passages that answer the query";
+pub(crate) const INSTRUCTION: &str = "Given a web search query, retrieve relevant passages that answer the query";
 /// Its limit where no option sets one: the model card's.
 const YES_NO_LENGTH: usize = 8192;
 

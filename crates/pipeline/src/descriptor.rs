@@ -158,8 +158,9 @@ pub(crate) fn resolve(
     let (normalize, normalize_origin) = first([
         (options.normalize, Origin::Option),
         (files.normalize, Origin::Files),
-        (entry.map(|entry| entry.normalize), Origin::Registry),
-        (Some(false), Origin::Default),
+        (entry.and_then(|entry| entry.normalize), Origin::Registry),
+        // A registered model whose files were to say so, in a folder without `modules.json`: search is by cosine.
+        (Some(entry.is_some()), Origin::Default),
     ]);
     let (origin, max_length) =
         limit(options.max_length, &files.limit, entry.and_then(|entry| entry.max_length), positions);

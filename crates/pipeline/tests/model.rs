@@ -91,6 +91,20 @@ fn a_registered_model_with_bare_files_gets_its_entry() {
     assert_eq!(descriptor.query_template.as_deref(), Some("query: {text}"));
     assert_eq!((descriptor.origins.pooling, descriptor.origins.max_length), (Origin::Registry, Origin::Registry));
 
+    // (id, whether vectors get length one, who says so)
+    let cases = [
+        ("intfloat/multilingual-e5-small", true, Origin::Registry),
+        ("sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2", false, Origin::Registry),
+        // The row leaves it to modules.json, which is not there.
+        ("mixedbread-ai/mxbai-embed-large-v1", true, Origin::Default),
+        ("owner/unknown", false, Origin::Default),
+    ];
+    for (id, normalize, origin) in cases {
+        let model = TextModel::load(&named(id), &options()).unwrap();
+        let descriptor = model.descriptor();
+        assert_eq!((descriptor.normalize, descriptor.origins.normalize), (normalize, origin), "{id}");
+    }
+
     // Nobody knows it: what sentence-transformers does with a bare transformer.
     let unknown = TextModel::load(&named("owner/unknown"), &options()).unwrap();
     let descriptor = unknown.descriptor();

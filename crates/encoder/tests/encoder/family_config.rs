@@ -12,10 +12,10 @@ use simile_kernels::Activation;
 
 use crate::models::{read_json, tiny};
 
-/// Of `__test__/fixtures/odd`.
-fn odd(name: &str) -> Value {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../__test__/fixtures/odd").join(name);
-    read_json(&folder.join("config.json"))
+/// Of `__test__/fixtures/configs`: each family's as its repositories write it, with small sizes.
+fn config(name: &str) -> Value {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../__test__/fixtures/configs");
+    read_json(&folder.join(format!("{name}.json")))
 }
 
 fn parse(config: &Value) -> Result<Architecture, ConfigError> {
@@ -167,9 +167,9 @@ fn what_would_change_the_result_is_refused_by_name() {
     ];
     let mut failures = Vec::new();
     for (name, changes) in cases {
-        parse(&odd(name)).unwrap();
+        parse(&config(name)).unwrap();
         for (key, value) in *changes {
-            match parse(&with(odd(name), json!({ *key: value }))) {
+            match parse(&with(config(name), json!({ *key: value }))) {
                 Err(error @ ConfigError::Unsupported { key: named, .. }) if named == *key => {
                     // Of a table or list, the part that is not supported is enough.
                     let (text, whole) = (error.to_string(), !value.is_object() && !value.is_array());
@@ -213,7 +213,7 @@ fn sizes_that_do_not_fit_together_are_refused_by_name() {
     let mut failures = Vec::new();
     for (name, key, value) in cases {
         let written = key.split(' ').next().unwrap();
-        match parse(&with(odd(name), json!({ written: value }))) {
+        match parse(&with(config(name), json!({ written: value }))) {
             Err(ConfigError::Invalid { key: named, .. }) if named == key => {}
             other => failures.push(format!("{name}: {key} = {value}: {:?}", other.map(|found| found.spec))),
         }
@@ -232,24 +232,24 @@ fn old_and_new_files_say_the_same() {
         })
     };
     let modern = with(
-        odd("modernbert"),
+        config("modernbert"),
         json!({
             "global_rope_theta": null, "local_rope_theta": null, "rope_parameters": by_type(160_000.0, 10_000.0),
             "global_attn_every_n_layers": null, "dtype": "float32",
             "layer_types": ["full_attention", "sliding_attention", "sliding_attention", "full_attention"],
         }),
     );
-    same("modernbert", odd("modernbert"), modern);
+    same("modernbert", config("modernbert"), modern);
     let gemma = json!({ "rope_theta": null, "rope_local_base_freq": null, "rope_parameters": by_type(1e6, 1e4) });
-    same("gemma3", odd("gemma3"), with(odd("gemma3"), gemma));
-    let pattern = |key: &str| with(odd("gemma3"), json!({ "layer_types": null, key: 2 }));
-    same("gemma3 by pattern", odd("gemma3"), pattern("sliding_window_pattern"));
-    same("gemma3 by hidden pattern", odd("gemma3"), pattern("_sliding_window_pattern"));
+    same("gemma3", config("gemma3"), with(config("gemma3"), gemma));
+    let pattern = |key: &str| with(config("gemma3"), json!({ "layer_types": null, key: 2 }));
+    same("gemma3 by pattern", config("gemma3"), pattern("sliding_window_pattern"));
+    same("gemma3 by hidden pattern", config("gemma3"), pattern("_sliding_window_pattern"));
     let qwen = json!({
         "rope_theta": null, "rope_parameters": { "rope_type": "default", "rope_theta": 1e6 },
         "layer_types": ["full_attention", "full_attention"], "sliding_window": null, "dtype": "bfloat16",
     });
-    same("qwen3", odd("qwen3"), with(odd("qwen3"), qwen));
+    same("qwen3", config("qwen3"), with(config("qwen3"), qwen));
     for name in ["tiny-modernbert", "tiny-embeddinggemma"] {
         let (old, new) = (tiny(name), tiny(&name.replace("tiny-", "tiny-st6-")));
         same(name, read_json(&old.join("config.json")), read_json(&new.join("config.json")));
@@ -259,8 +259,8 @@ fn old_and_new_files_say_the_same() {
         "intermediate_size": 100, "hidden_act": "silu", "layer_norm_eps": 1e-5, "vocab_size": 41, "type_vocab_size": 2,
         "max_position_embeddings": 64, "rope_parameters": { "rope_type": "default", "rope_theta": 1000.0 },
     });
-    same("nomic", odd("nomic"), native);
-    let unscaled = with(odd("gte-new"), json!({ "rope_scaling": null }));
+    same("nomic", config("nomic"), native);
+    let unscaled = with(config("gte-new"), json!({ "rope_scaling": null }));
     let native = with(
         unscaled.clone(),
         json!({ "model_type": "gte", "rope_theta": null, "rope_parameters": { "rope_type": "default", "rope_theta": 2e4 } }),
@@ -270,7 +270,7 @@ fn old_and_new_files_say_the_same() {
 
 #[test]
 fn layers_are_what_their_papers_say() {
-    let modern = spec(&odd("modernbert"));
+    let modern = spec(&config("modernbert"));
     let windows = |spec: &EncoderSpec| spec.layers.iter().map(|layer| layer.attention.window).collect::<Vec<_>>();
     // local_attention 8 is 4 to each side.
     assert_eq!(windows(&modern), [None, Some(4), Some(4), None]);
@@ -279,11 +279,11 @@ fn layers_are_what_their_papers_say() {
     assert_eq!(modern.layers[1].placement, NormPlacement::Pre { attention_norm: true });
     assert_eq!(modern.final_norm, Some(Norm::LayerNorm { epsilon: 1e-5, bias: false }));
 
-    let gemma = spec(&odd("gemma3"));
+    let gemma = spec(&config("gemma3"));
     // Those less than 8 / 2 + 1 away, whether the file says 8 or 9.
     assert_eq!(windows(&gemma), [Some(4), None, Some(4), None]);
-    assert_eq!(windows(&spec(&with(odd("gemma3"), json!({ "sliding_window": 9 }))))[0], Some(4));
-    assert_eq!(windows(&spec(&with(odd("gemma3"), json!({ "sliding_window": 512 }))))[0], Some(256));
+    assert_eq!(windows(&spec(&with(config("gemma3"), json!({ "sliding_window": 9 }))))[0], Some(4));
+    assert_eq!(windows(&spec(&with(config("gemma3"), json!({ "sliding_window": 512 }))))[0], Some(256));
     assert_eq!((theta(&gemma, 0), theta(&gemma, 1)), (1e4, 1e6));
     let attention = gemma.layers[0].attention;
     assert_eq!(attention.scale, 20f64.powf(-0.5));
@@ -293,22 +293,22 @@ fn layers_are_what_their_papers_say() {
     assert_eq!((gemma.layers[0].placement, gemma.embeddings.scale), (NormPlacement::Sandwich, 60f32.sqrt()));
     assert_eq!(gemma.layers[0].mlp.activation, Activation::GeluTanh);
 
-    let qwen = spec(&odd("qwen3"));
+    let qwen = spec(&config("qwen3"));
     let attention = qwen.layers[0].attention;
     assert!(attention.causal && qwen.layers.iter().all(|layer| layer.attention.causal));
     let norm = Norm::RmsNorm { epsilon: 1e-6, offset: 0.0 };
     assert_eq!((attention.qk_norm, qwen.final_norm), (Some(QkNorm::PerHead(norm)), Some(norm)));
     assert_eq!((theta(&qwen, 0), qwen.embeddings.scale, qwen.embeddings.norm), (1e6, 1.0, None));
 
-    let roberta = spec(&odd("roberta"));
+    let roberta = spec(&config("roberta"));
     assert_eq!((roberta.embeddings.positions, roberta.max_positions), (Positions::NonPad { table: 66, pad: 1 }, 64));
 
-    let mpnet = spec(&odd("mpnet"));
+    let mpnet = spec(&config("mpnet"));
     let bias = AttentionPosition::RelativeBias { buckets: 32, max_distance: 128 };
     assert!(mpnet.layers.iter().all(|layer| layer.attention.position == bias));
     assert_eq!((mpnet.embeddings.token_types, mpnet.max_positions), (None, 64));
 
-    let scaling = |name| match spec(&odd(name)).layers[0].attention.position {
+    let scaling = |name| match spec(&config(name)).layers[0].attention.position {
         AttentionPosition::Rope(rope) => (rope.theta, rope.scaling),
         other => panic!("{name}: {other:?}"),
     };
@@ -317,11 +317,11 @@ fn layers_are_what_their_papers_say() {
     let dynamic = RopeScaling::DynamicNtk { factor: 2.0, trained: 16 };
     assert_eq!(scaling("nomic-dynamic-ntk-biases"), (1000.0, dynamic));
     assert_eq!(scaling("xlm-roberta-flash"), (10_000.0, RopeScaling::None));
-    let absolute = spec(&odd("xlm-roberta-flash-absolute"));
+    let absolute = spec(&config("xlm-roberta-flash-absolute"));
     assert_eq!(absolute.layers[0].attention.position, AttentionPosition::None);
     assert_eq!(absolute.embeddings.positions, Positions::NonPad { table: 66, pad: 1 });
     for name in ["nomic", "gte-new", "jina-bert", "modernbert", "gemma3", "qwen3"] {
-        assert!(spec(&odd(name)).layers.iter().all(|layer| layer.mlp.kind == MlpKind::Gated), "{name}");
+        assert!(spec(&config(name)).layers.iter().all(|layer| layer.mlp.kind == MlpKind::Gated), "{name}");
     }
 }
 
@@ -329,7 +329,7 @@ fn layers_are_what_their_papers_say() {
 fn jina_bert_s_layers_follow_its_tensors() {
     let of = |tensors: &'static [&'static str]| {
         let has = move |name: &str| tensors.iter().any(|tensor| name == format!("encoder.layer.0.{tensor}.weight"));
-        simile_encoder::parse_config(&odd("jina-bert"), &has).unwrap()
+        simile_encoder::parse_config(&config("jina-bert"), &has).unwrap()
     };
     let gated = of(&["mlp.gated_layers", "attention.output.LayerNorm"]);
     let layer = &gated.spec.layers[0];
@@ -365,24 +365,28 @@ fn defaults_are_those_of_transformers() {
         ("qwen3", "rms_norm_eps", 1e-6),
     ];
     for (name, key, expected) in cases {
-        let spec = spec(&with(odd(name), json!({ key: null })));
+        let spec = spec(&with(config(name), json!({ key: null })));
         assert!(spec.layers.iter().all(|layer| epsilon(layer.norm) == expected), "{name}: {:?}", spec.layers[0].norm);
     }
     // Not in the file at all.
-    let distilbert = spec(&odd("distilbert"));
+    let distilbert = spec(&config("distilbert"));
     assert!(distilbert.layers.iter().all(|layer| epsilon(layer.norm) == 1e-12));
     assert_eq!(distilbert.layers[0].mlp.activation, Activation::Gelu);
     let changes = json!({ "global_rope_theta": null, "local_rope_theta": null, "local_attention": null });
-    let modern = spec(&with(odd("modernbert"), changes));
+    let modern = spec(&with(config("modernbert"), changes));
     assert_eq!((theta(&modern, 0), theta(&modern, 1)), (160_000.0, 10_000.0));
     assert_eq!(modern.layers[1].attention.window, Some(64));
-    let gemma = spec(&with(odd("gemma3"), json!({ "rope_theta": null, "rope_local_base_freq": null })));
+    let gemma = spec(&with(config("gemma3"), json!({ "rope_theta": null, "rope_local_base_freq": null })));
     assert_eq!((theta(&gemma, 0), theta(&gemma, 1)), (1e4, 1e6));
     // The name "gelu" is the erf form everywhere; only Gemma's default is the other.
     for (name, key) in [("bert", "hidden_act"), ("modernbert", "hidden_activation"), ("gte-new", "hidden_act")] {
-        assert_eq!(spec(&with(odd(name), json!({ key: null }))).layers[0].mlp.activation, Activation::Gelu, "{name}");
+        assert_eq!(
+            spec(&with(config(name), json!({ key: null }))).layers[0].mlp.activation,
+            Activation::Gelu,
+            "{name}"
+        );
     }
-    let gemma = spec(&with(odd("gemma3"), json!({ "hidden_activation": null })));
+    let gemma = spec(&with(config("gemma3"), json!({ "hidden_activation": null })));
     assert_eq!(gemma.layers[0].mlp.activation, Activation::GeluTanh);
 }
 

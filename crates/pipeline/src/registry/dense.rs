@@ -28,9 +28,19 @@ const fn dense(
     RegistryEntry {
         dimensions: Some(dimensions),
         pooling: Some(pooling),
-        normalize: true,
+        normalize: Some(true),
         ..row(ModelKind::Dense, id, family, licence, size_bytes, evidence)
     }
+}
+
+/// Whether it normalises is not known here: its `modules.json` says.
+const fn by_files(entry: RegistryEntry) -> RegistryEntry {
+    RegistryEntry { normalize: None, ..entry }
+}
+
+/// Its `modules.json` has no Normalize.
+const fn unscaled(entry: RegistryEntry) -> RegistryEntry {
+    RegistryEntry { normalize: Some(false), ..entry }
 }
 
 const fn searching(entry: RegistryEntry) -> RegistryEntry {
@@ -45,6 +55,7 @@ const fn e5(entry: RegistryEntry) -> RegistryEntry {
 const fn nomic(entry: RegistryEntry) -> RegistryEntry {
     RegistryEntry {
         max_length: Some(8192),
+        normalize: None,
         query_template: Some("search_query: {text}"),
         passage_template: Some("search_document: {text}"),
         ..entry
@@ -83,7 +94,7 @@ pub(super) static MODELS: [RegistryEntry; 36] = [
         )
     },
     limited(128, dense("sentence-transformers/all-MiniLM-L12-v2", (Bert, 384, Mean), APACHE, 130 * MB, BERT_MEAN)),
-    limited(
+    unscaled(limited(
         128,
         dense(
             "sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2",
@@ -92,8 +103,8 @@ pub(super) static MODELS: [RegistryEntry; 36] = [
             470 * MB,
             BERT_MEAN,
         ),
-    ),
-    limited(
+    )),
+    unscaled(limited(
         128,
         dense(
             "sentence-transformers/paraphrase-multilingual-mpnet-base-v2",
@@ -102,7 +113,7 @@ pub(super) static MODELS: [RegistryEntry; 36] = [
             1_110 * MB,
             XLM_R,
         ),
-    ),
+    )),
     limited(
         384,
         dense(
@@ -129,7 +140,7 @@ pub(super) static MODELS: [RegistryEntry; 36] = [
     e5(dense("intfloat/multilingual-e5-large", (XlmRoberta, 1024, Mean), MIT, 2_240 * MB, XLM_R)),
     dense("thenlper/gte-base", (Bert, 768, Mean), MIT, 220 * MB, BERT_MEAN),
     dense("thenlper/gte-large", (Bert, 1024, Mean), MIT, 670 * MB, BERT_MEAN),
-    searching(dense("mixedbread-ai/mxbai-embed-large-v1", (Bert, 1024, Cls), APACHE, 670 * MB, BERT_CLS)),
+    by_files(searching(dense("mixedbread-ai/mxbai-embed-large-v1", (Bert, 1024, Cls), APACHE, 670 * MB, BERT_CLS))),
     searching(dense("Snowflake/snowflake-arctic-embed-xs", (Bert, 384, Cls), APACHE, 90 * MB, BERT_CLS)),
     searching(dense("Snowflake/snowflake-arctic-embed-s", (Bert, 384, Cls), APACHE, 130 * MB, BERT_CLS)),
     searching(dense("Snowflake/snowflake-arctic-embed-m", (Bert, 768, Cls), APACHE, 440 * MB, BERT_CLS)),
@@ -148,7 +159,7 @@ pub(super) static MODELS: [RegistryEntry; 36] = [
             ),
         ),
     )),
-    limited(
+    by_files(limited(
         8192,
         dense(
             "jinaai/jina-embeddings-v2-small-en",
@@ -157,8 +168,8 @@ pub(super) static MODELS: [RegistryEntry; 36] = [
             70 * MB,
             TinyCheckpoint("tiny-jina-v2"),
         ),
-    ),
-    limited(
+    )),
+    by_files(limited(
         8192,
         dense(
             "jinaai/jina-embeddings-v2-base-en",
@@ -167,12 +178,24 @@ pub(super) static MODELS: [RegistryEntry; 36] = [
             270 * MB,
             TinyCheckpoint("tiny-jina-v2-6heads"),
         ),
-    ),
+    )),
     // Other block shapes than the checkpoints have; the last two also normalise queries and keys.
-    limited(8192, dense("jinaai/jina-embeddings-v2-base-de", (JinaBert, 768, Mean), APACHE, 320 * MB, Unverified)),
-    limited(8192, dense("jinaai/jina-embeddings-v2-base-zh", (JinaBert, 768, Mean), APACHE, 320 * MB, Unverified)),
-    limited(8192, dense("jinaai/jina-embeddings-v2-base-es", (JinaBert, 768, Mean), APACHE, 320 * MB, Unverified)),
-    limited(8192, dense("jinaai/jina-embeddings-v2-base-code", (JinaBert, 768, Mean), APACHE, 320 * MB, Unverified)),
+    by_files(limited(
+        8192,
+        dense("jinaai/jina-embeddings-v2-base-de", (JinaBert, 768, Mean), APACHE, 320 * MB, Unverified),
+    )),
+    by_files(limited(
+        8192,
+        dense("jinaai/jina-embeddings-v2-base-zh", (JinaBert, 768, Mean), APACHE, 320 * MB, Unverified),
+    )),
+    by_files(limited(
+        8192,
+        dense("jinaai/jina-embeddings-v2-base-es", (JinaBert, 768, Mean), APACHE, 320 * MB, Unverified),
+    )),
+    by_files(limited(
+        8192,
+        dense("jinaai/jina-embeddings-v2-base-code", (JinaBert, 768, Mean), APACHE, 320 * MB, Unverified),
+    )),
     noted(
         "rotary base grows with a text's own length past 2048 tokens",
         nomic(dense(
@@ -194,12 +217,13 @@ pub(super) static MODELS: [RegistryEntry; 36] = [
             TinyCheckpoint("tiny-nomic"),
         ))
     },
-    limited(
+    by_files(limited(
         8192,
         dense("Alibaba-NLP/gte-base-en-v1.5", (Gte, 768, Cls), APACHE, 550 * MB, TinyCheckpoint("tiny-gte-en")),
-    ),
+    )),
     RegistryEntry {
         matryoshka: Sizes::Any,
+        normalize: None,
         notes: Some("its authors cut vectors to 128 dimensions at least"),
         ..limited(
             8192,
@@ -212,7 +236,7 @@ pub(super) static MODELS: [RegistryEntry; 36] = [
             ),
         )
     },
-    limited(
+    by_files(limited(
         8192,
         dense(
             "Alibaba-NLP/gte-modernbert-base",
@@ -221,7 +245,7 @@ pub(super) static MODELS: [RegistryEntry; 36] = [
             300 * MB,
             TinyCheckpoint("tiny-modernbert"),
         ),
-    ),
+    )),
     qwen3("Qwen/Qwen3-Embedding-0.6B", 1024, 1_190 * MB),
     qwen3("Qwen/Qwen3-Embedding-4B", 2560, 8_000 * MB),
     qwen3("Qwen/Qwen3-Embedding-8B", 4096, 15_100 * MB),

@@ -47,8 +47,9 @@ pub struct RegistryEntry {
     pub passage_template: Option<&'static str>,
     /// What `{instruction}` in a template stands for by default.
     pub default_instruction: Option<&'static str>,
-    /// Whether vectors get unit length.
-    pub normalize: bool,
+    /// Whether vectors get unit length. `None`: `modules.json` says, and a folder without one gives unit length. Of dense
+    /// models only: a multi-vector row says it of token vectors, and for sparse vectors and scores it means nothing.
+    pub normalize: Option<bool>,
     /// Whether a vector that is cut is layer-normalised before (whole, without weights, eps 1e-5), as the model's page says
     /// and no file of it does. Uncut it is not, as in sentence-transformers.
     pub layer_norm_before_cut: bool,
@@ -193,7 +194,7 @@ const fn row(
         query_template: None,
         passage_template: None,
         default_instruction: None,
-        normalize: false,
+        normalize: Some(false),
         layer_norm_before_cut: false,
         matryoshka: Sizes::Native,
         licence,

@@ -12,7 +12,7 @@ const fn late(
     RegistryEntry {
         dimensions: Some(dimensions),
         max_length: Some(max_length),
-        normalize: true,
+        normalize: Some(true),
         ..row(ModelKind::MultiVector, id, family, licence, size_bytes, evidence)
     }
 }

@@ -1,5 +1,7 @@
 //! Rerankers: a score of a query and a text.
 
+use crate::cross_encoder::INSTRUCTION;
+
 use super::{APACHE, Evidence, MB, MIT, ModelFamily, ModelKind, NON_COMMERCIAL, RegistryEntry, limited, row};
 
 const fn rerank(
@@ -10,6 +12,11 @@ const fn rerank(
     evidence: Evidence,
 ) -> RegistryEntry {
     row(ModelKind::Rerank, id, family, licence, size_bytes, evidence)
+}
+
+/// Qwen3-Reranker: its prompt is the head's, and takes a task.
+const fn judging(entry: RegistryEntry) -> RegistryEntry {
+    RegistryEntry { default_instruction: Some(INSTRUCTION), ..limited(8192, entry) }
 }
 
 const TINY_XLM_R: Evidence = Evidence::TinyCheckpoint("tiny-cross-xlmr");
@@ -31,10 +38,10 @@ pub(super) static MODELS: [RegistryEntry; 8] = [
     },
     rerank("BAAI/bge-reranker-base", ModelFamily::XlmRoberta, MIT, 1_110 * MB, TINY_XLM_R),
     rerank("BAAI/bge-reranker-v2-m3", ModelFamily::XlmRoberta, APACHE, 2_270 * MB, TINY_XLM_R),
-    limited(8192, rerank("Qwen/Qwen3-Reranker-0.6B", ModelFamily::Qwen3, APACHE, 1_190 * MB, TINY_QWEN3)),
-    limited(8192, rerank("Qwen/Qwen3-Reranker-4B", ModelFamily::Qwen3, APACHE, 8_000 * MB, TINY_QWEN3)),
+    judging(rerank("Qwen/Qwen3-Reranker-0.6B", ModelFamily::Qwen3, APACHE, 1_190 * MB, TINY_QWEN3)),
+    judging(rerank("Qwen/Qwen3-Reranker-4B", ModelFamily::Qwen3, APACHE, 8_000 * MB, TINY_QWEN3)),
     // The only one with a decoder of its own; the checkpoint's is the word table.
-    limited(8192, rerank("Qwen/Qwen3-Reranker-8B", ModelFamily::Qwen3, APACHE, 16_400 * MB, Evidence::Unverified)),
+    judging(rerank("Qwen/Qwen3-Reranker-8B", ModelFamily::Qwen3, APACHE, 16_400 * MB, Evidence::Unverified)),
     limited(
         1024,
         rerank(

@@ -15,7 +15,7 @@ const fn fixed(
         dimensions: Some(dimensions),
         max_length: None,
         pooling: Some(Pooling::Mean),
-        normalize: true,
+        normalize: Some(true),
         ..row(ModelKind::Dense, id, ModelFamily::Static, licence, size_bytes, Evidence::TinyCheckpoint(checkpoint))
     }
 }
@@ -24,7 +24,7 @@ pub(super) static MODELS: [RegistryEntry; 3] = [
     fixed("minishlab/potion-base-8M", 256, MIT, 30 * MB, "tiny-static"),
     fixed("minishlab/potion-retrieval-32M", 512, MIT, 130 * MB, "tiny-static"),
     RegistryEntry {
-        normalize: false,
+        normalize: Some(false),
         matryoshka: Sizes::These(&[32, 64, 128, 256, 512]),
         ..fixed("sentence-transformers/static-retrieval-mrl-en-v1", 1024, APACHE, 130 * MB, "tiny-static-plain")
     },
