@@ -122,9 +122,8 @@ pub enum LoadError {
     },
     /// The tokenizer can give a token that the model does not have.
     #[error(
-        "tokenizer.json has token ids up to {largest}, but the model's word table has {rows} rows (ids 0 to {}): the files \
-         do not belong together",
-        rows - 1
+        "tokenizer.json has token ids up to {largest}, but the model's word table has {rows} rows, one for each id from 0: the files \
+         do not belong together"
     )]
     VocabularyMismatch {
         /// The largest id of the tokenizer's vocabulary and of the tokens that it adds to every text.

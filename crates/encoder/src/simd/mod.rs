@@ -43,7 +43,7 @@ use std::time::{Duration, Instant};
 use simile_kernels::{AlignedVec, Isa, Team, ThreadPool};
 
 use crate::spec::Positions;
-use crate::weights::EmbeddingTable;
+use crate::weights::{EmbeddingTable, Resolver};
 use crate::{
     Context, Device, EncodeError, Encoder, EncoderInput, Flow, Hidden, InputLimits, LoadError, Rows, Scratch, Weights,
     memory, parse_config,
@@ -65,6 +65,8 @@ pub fn load_simd(isa: Isa, config: &serde_json::Value, dir: &Path) -> Result<Box
     // What the configuration says comes first: it is the same for every state of the download.
     let architecture = parse_config(config, &|name| opened.as_ref().is_ok_and(|weights| weights.get(name).is_some()))?;
     let weights = opened?;
+    // Sizes that are wrong are no lack of memory.
+    Resolver::new(&weights, &architecture.names)?.check_sizes(&architecture.spec)?;
     let needed = architecture.spec.parameters_without_words() * size_of::<f32>() as u64;
     memory::check(Device::Cpu, needed, memory::available())?;
     Ok(Box::new(load(isa, &architecture, &weights)?))
