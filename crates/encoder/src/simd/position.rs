@@ -10,7 +10,8 @@ use simile_kernels::AlignedVec;
 use crate::positions::{alibi_slopes, relative_bucket};
 use crate::spec::{Rope, RopeScaling};
 
-/// Positions of a table that is kept. Making one of 32,768 positions for a text is a thousandth of the text's time.
+/// Positions of a table that is kept. A longer one is made for a pass: a sine and a cosine for each pair and position, few
+/// beside the layers' work on a text of that length.
 const KEPT_POSITIONS: usize = 8192;
 
 /// Cosines and sines of a [`Rope`] for heads of one width.

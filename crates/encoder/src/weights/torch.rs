@@ -14,8 +14,8 @@ use super::file::Place;
 use super::pickle::{self, Description, Refusal};
 use super::source::SourceFile;
 
-/// The largest pickle that is read. That of a model with 10,000 tensors has 1.5 MB, and what is made of
-/// it can take some twenty times its bytes.
+/// The largest pickle that is read. That of a model with 10,000 tensors has 1.5 MB; an instruction of one byte can make
+/// values of 40 (an empty tuple and its number).
 const MAX_PICKLE: u64 = 16 << 20;
 
 /// Characters of a message that quotes the file.
