@@ -313,3 +313,14 @@ pub struct NonFinite {
     /// The first such component.
     pub component: usize,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_table_without_rows_can_be_told() {
+        let message = LoadError::VocabularyMismatch { largest: 7, rows: 0 }.to_string();
+        assert!(message.contains("up to 7, but the model's word table has 0 rows"), "{message}");
+    }
+}
