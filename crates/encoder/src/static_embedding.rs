@@ -44,16 +44,10 @@ impl StaticEmbedding {
             Some(tensor) => tensor,
             None => weights.tensor("embedding.weight")?,
         };
-        let (elements, shape) = (tensor.elements(), tensor.shape().to_vec());
-        let tensor = match shape[..] {
-            [_, width] if width > 0 => tensor,
-            // Not a matrix, or one of no columns: an error that says so.
-            _ => tensor.shaped(&[elements, 1])?,
-        };
-        let (rows, width) = (shape[0], shape[1]);
-        let mapping = weights.get("mapping").map(|mapping| mapping.flat()?.row_numbers(rows)).transpose()?;
+        let (tensor, rows, width) = tensor.matrix()?;
+        let mapping = weights.get("mapping").map(|mapping| mapping.list(None)?.row_numbers(rows)).transpose()?;
         let tokens = mapping.as_ref().map_or(rows, Vec::len);
-        let factors = weights.get("weights").map(|factors| factors.shaped(&[tokens])?.to_vec()).transpose()?;
+        let factors = weights.get("weights").map(|factors| factors.list(Some(tokens))?.to_vec()).transpose()?;
         let table = tensor.to_vec_or_int8()?;
         weights.check()?;
         Ok(StaticEmbedding { table, width, mapping, weights: factors })

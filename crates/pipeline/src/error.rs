@@ -122,9 +122,8 @@ pub enum LoadError {
     },
     /// The tokenizer can give a token that the model does not have.
     #[error(
-        "tokenizer.json has token ids up to {largest}, but the model's word table has {rows} rows (ids 0 to {}): the files \
-         do not belong together",
-        rows - 1
+        "tokenizer.json has token ids up to {largest}, but the model's word table has {rows} rows, one for each id from 0: the files \
+         do not belong together"
     )]
     VocabularyMismatch {
         /// The largest id of the tokenizer's vocabulary and of the tokens that it adds to every text.
@@ -313,4 +312,15 @@ fn allowed_dimensions(native: usize, allowed: &Matryoshka) -> String {
 pub struct NonFinite {
     /// The first such component.
     pub component: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_table_without_rows_can_be_told() {
+        let message = LoadError::VocabularyMismatch { largest: 7, rows: 0 }.to_string();
+        assert!(message.contains("up to 7, but the model's word table has 0 rows"), "{message}");
+    }
 }

@@ -7,7 +7,7 @@
 //! copied to the host once.
 //!
 //! # Invariants
-//! - Weights come through [`Resolver`](crate::weights::Resolver), with the checks and errors of the simd executor.
+//! - Weights come through [`Resolver`], with the checks and errors of the simd executor.
 //! - Within a tolerance, not to the byte: backends choose their kernels by the shape of a batch.
 //! - Memory beside the weights grows with a group's slots and the attention's block, both limited, never with the square
 //!   of a length.
@@ -26,6 +26,7 @@ use simile_kernels::{AlignedVec, Isa};
 
 use crate::error::DeviceError;
 use crate::spec::EncoderSpec;
+use crate::weights::Resolver;
 use crate::{
     Architecture, Context, Device, EncodeError, Encoder, EncoderInput, Flow, Hidden, InputLimits, LoadError, Precision,
     Rows, Weights, memory, parse_config,
@@ -67,6 +68,8 @@ pub fn load(
     weights: &Weights,
 ) -> Result<Box<dyn Encoder>, LoadError> {
     let backend = open(device).map_err(|error| LoadError::Device(device_error(device, &error)))?;
+    // Sizes that are wrong are no lack of memory.
+    Resolver::new(weights, &architecture.names)?.check_sizes(&architecture.spec)?;
     let needed = architecture.spec.parameters() * precision.bytes() as u64;
     memory::check(device, needed, available(device, &backend))?;
     let dtype = match precision {

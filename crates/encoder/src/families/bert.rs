@@ -103,7 +103,7 @@ pub(super) fn layers(
             token_types: Some(config.optional_count("type_vocab_size")?.unwrap_or(DEFAULT_TYPES)),
             norm: Some(norm),
         },
-        layers: vec![layer; config.count("num_hidden_layers")?],
+        layers: vec![layer; config.layers("num_hidden_layers")?],
         final_norm: None,
     })
 }

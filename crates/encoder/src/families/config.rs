@@ -65,6 +65,10 @@ pub(super) struct Config<'a> {
 
 const COUNT: &str = "a whole number of at least 1";
 
+/// The most layers of a model. The deepest encoders have a few dozen; a layer takes memory before its tensors are known
+/// to be there, so that a number of any size would end the process.
+const MAX_LAYERS: usize = 1000;
+
 impl<'a> Config<'a> {
     pub(super) fn new(json: &'a Value) -> Result<Self, ConfigError> {
         match json {
@@ -81,6 +85,15 @@ impl<'a> Config<'a> {
     /// A size: a whole number of at least 1.
     pub(super) fn count(&self, key: &'static str) -> Result<usize, ConfigError> {
         self.optional_count(key)?.ok_or(ConfigError::Missing { key, expected: COUNT })
+    }
+
+    /// How many layers there are: at most [`MAX_LAYERS`].
+    pub(super) fn layers(&self, key: &'static str) -> Result<usize, ConfigError> {
+        let layers = self.count(key)?;
+        if layers <= MAX_LAYERS {
+            return Ok(layers);
+        }
+        Err(invalid(key, &layers.into(), format!("a whole number from 1 to {MAX_LAYERS}")))
     }
 
     pub(super) fn optional_count(&self, key: &'static str) -> Result<Option<usize>, ConfigError> {

@@ -67,7 +67,7 @@ pub(super) fn parse(config: &Config<'_>) -> Result<Architecture, ConfigError> {
             token_types: None,
             norm: Some(norm),
         },
-        layers: vec![layer; config.count("n_layers")?],
+        layers: vec![layer; config.layers("n_layers")?],
         final_norm: None,
     };
     Ok(Architecture { spec, names: NAMES })

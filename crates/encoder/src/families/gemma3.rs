@@ -76,7 +76,7 @@ pub(super) fn parse(config: &Config<'_>) -> Result<Architecture, ConfigError> {
         Some(every) => every,
         None => config.optional_count("_sliding_window_pattern")?.unwrap_or(6),
     };
-    let types = layer_types(config, config.count("num_hidden_layers")?, |i| {
+    let types = layer_types(config, config.layers("num_hidden_layers")?, |i| {
         if (i + 1).is_multiple_of(every) { LayerType::Full } else { LayerType::Sliding }
     })?;
     let layers = types.into_iter().map(|layer_type| {

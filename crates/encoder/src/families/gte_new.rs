@@ -53,7 +53,7 @@ pub(super) fn parse(config: &Config<'_>) -> Result<Architecture, ConfigError> {
         hidden_size,
         max_positions: config.count("max_position_embeddings")?,
         embeddings: EmbeddingSpec { scale: 1.0, positions: Positions::None, token_types, norm: Some(norm) },
-        layers: vec![layer; config.count("num_hidden_layers")?],
+        layers: vec![layer; config.layers("num_hidden_layers")?],
         final_norm: None,
     };
     Ok(Architecture { spec, names: names(hidden_size, intermediate_size) })

@@ -70,7 +70,7 @@ pub(super) fn parse(config: &Config<'_>, has_tensor: &dyn Fn(&str) -> bool) -> R
             token_types: Some(config.optional_count("type_vocab_size")?.unwrap_or(2)),
             norm: Some(norm),
         },
-        layers: vec![layer; config.count("num_hidden_layers")?],
+        layers: vec![layer; config.layers("num_hidden_layers")?],
         final_norm: None,
     };
     Ok(Architecture { spec, names: shape.names(intermediate_size) })

@@ -43,7 +43,7 @@ pub(super) fn parse(config: &Config<'_>) -> Result<Architecture, ConfigError> {
         kind: MlpKind::Gated,
         activation: activation(config, "hidden_activation", "gelu")?,
     };
-    let count = config.count("num_hidden_layers")?;
+    let count = config.layers("num_hidden_layers")?;
     let every = config.optional_count("global_attn_every_n_layers")?.unwrap_or(3);
     let types =
         layer_types(config, count, |i| if i.is_multiple_of(every) { LayerType::Full } else { LayerType::Sliding })?;

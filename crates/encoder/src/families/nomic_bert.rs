@@ -103,7 +103,7 @@ fn own_dialect(config: &Config<'_>) -> Result<Read, ConfigError> {
     Ok(Read {
         hidden_size: config.count("n_embd")?,
         heads: config.count("n_head")?,
-        layers: config.count("n_layer")?,
+        layers: config.layers("n_layer")?,
         intermediate_size: config.count("n_inner")?,
         max_positions: config.count("n_positions")?,
         activation,
@@ -127,7 +127,7 @@ fn native_dialect(config: &Config<'_>) -> Result<Read, ConfigError> {
     Ok(Read {
         hidden_size,
         heads,
-        layers: config.count("num_hidden_layers")?,
+        layers: config.layers("num_hidden_layers")?,
         intermediate_size: config.count("intermediate_size")?,
         max_positions: config.count("max_position_embeddings")?,
         activation: activation(config, "hidden_act", "silu")?,

@@ -49,7 +49,7 @@ pub(super) fn parse(config: &Config<'_>) -> Result<Architecture, ConfigError> {
     config.only("is_causal", &[json!(true)], "true")?;
     config.only("quantization_config", &[], "absent (weights in F32, F16 or BF16)")?;
     config.no_custom_code()?;
-    let count = config.count("num_hidden_layers")?;
+    let count = config.layers("num_hidden_layers")?;
     only_full(config, count)?;
     let heads = config.count("num_attention_heads")?;
     let kv_heads = config.count("num_key_value_heads")?;

@@ -152,7 +152,7 @@ impl Pass<'_> {
             Position::Rotated(index) => {
                 for (i, offsets) in by_sequence(spans, rows) {
                     let span = &spans[i];
-                    let rotation = self.rotations.find(&encoder.rotations, index, self.sequences.length(i));
+                    let rotation = self.own.rotation(encoder, index, self.sequences.length(i));
                     let x = matrix.row(span.first_query + offsets.start);
                     let (count, half) = (offsets.len(), rotation.half());
                     let angles = rotation.from(span.first_position + offsets.start);
@@ -242,7 +242,7 @@ impl Pass<'_> {
             mask: layer.mask,
             bias: match layer.position {
                 Position::None | Position::Rotated(_) => None,
-                Position::Biased(index) => Some(encoder.biases[index].of_head(unit.head)),
+                Position::Biased(index) => Some(self.own.bias(encoder, index).of_head(unit.head)),
             },
             head_dim: dims.head_width,
             out: q,

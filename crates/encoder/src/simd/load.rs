@@ -5,7 +5,7 @@ use simile_kernels::{AlignedVec, Isa, Mask, PackedMatrix};
 
 use super::dims::{Dims, LayerDims};
 use super::model::{HeadNorms, LayerWeights, NormWeights, Norms, Position};
-use super::position::{DistanceBias, Rotation};
+use super::position::{BiasRule, DistanceBias, Rotation};
 use super::{Embeddings, SimdEncoder};
 use crate::families::{Architecture, LinearNames, TensorNames};
 use crate::spec::{AttentionPosition, EncoderSpec, LayerSpec, MlpKind, Norm, NormPlacement, QkNorm};
@@ -151,7 +151,7 @@ impl Packer<'_> {
         if let Some(known) = tables.biases.iter().position(|(of, count, _)| (*of, *count) == (position, heads)) {
             return Ok(Position::Biased(known));
         }
-        let bias = match position {
+        let rule = match position {
             AttentionPosition::None => return Ok(Position::None),
             AttentionPosition::Rope(rope) => {
                 let known = tables.rotations.iter().position(|table| table.is(rope, head_dim));
@@ -160,13 +160,13 @@ impl Packer<'_> {
                     tables.rotations.len() - 1
                 })));
             }
-            AttentionPosition::Alibi => DistanceBias::alibi(heads, positions),
+            AttentionPosition::Alibi => BiasRule::Alibi,
             AttentionPosition::RelativeBias { buckets, max_distance } => {
                 let table = self.resolver.tensor(named(self.names.relative_bias), &[buckets, heads])?.to_vec()?;
-                DistanceBias::learned(&table, heads, max_distance, positions)
+                BiasRule::Learned { table, max_distance }
             }
         };
-        tables.biases.push((position, heads, bias));
+        tables.biases.push((position, heads, DistanceBias::new(rule, heads, positions)));
         Ok(Position::Biased(tables.biases.len() - 1))
     }
 

@@ -43,7 +43,7 @@ use std::time::{Duration, Instant};
 use simile_kernels::{AlignedVec, Isa, Team, ThreadPool};
 
 use crate::spec::Positions;
-use crate::weights::EmbeddingTable;
+use crate::weights::{EmbeddingTable, Resolver};
 use crate::{
     Context, Device, EncodeError, Encoder, EncoderInput, Flow, Hidden, InputLimits, LoadError, Rows, Scratch, Weights,
     memory, parse_config,
@@ -51,7 +51,7 @@ use crate::{
 use dims::Dims;
 pub use load::load;
 use model::{LayerWeights, NormWeights};
-use pass::{OwnRotations, Pass, shared_rows};
+use pass::{OwnTables, Pass, shared_rows};
 use plan::{Plan, groups, plan};
 use position::{DistanceBias, Rotation};
 use sequences::{Sequences, Starts};
@@ -65,6 +65,8 @@ pub fn load_simd(isa: Isa, config: &serde_json::Value, dir: &Path) -> Result<Box
     // What the configuration says comes first: it is the same for every state of the download.
     let architecture = parse_config(config, &|name| opened.as_ref().is_ok_and(|weights| weights.get(name).is_some()))?;
     let weights = opened?;
+    // Sizes that are wrong are no lack of memory.
+    Resolver::new(&weights, &architecture.names)?.check_sizes(&architecture.spec)?;
     let needed = architecture.spec.parameters_without_words() * size_of::<f32>() as u64;
     memory::check(Device::Cpu, needed, memory::available())?;
     Ok(Box::new(load(isa, &architecture, &weights)?))
@@ -233,8 +235,8 @@ impl Work<'_> {
             while let Some(group) = groups.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let sequences = Sequences::new(self.batch, self.rows, self.starts, group.iter().copied());
                 let view = buffers.view(&self.encoder.dims, &sequences, 0);
-                let rotations = OwnRotations::new(&self.encoder.rotations, &sequences);
-                let pass = Pass { work: self, team: Team::solo(), sequences: &sequences, rotations: &rotations, view };
+                let own = OwnTables::new(self.encoder, &sequences);
+                let pass = Pass { work: self, team: Team::solo(), sequences: &sequences, own: &own, view };
                 // SAFETY: the view has room for the group, and the group's rows of the output are nobody else's.
                 if !unsafe { pass.run(&mut thread) } {
                     break;
@@ -247,14 +249,14 @@ impl Work<'_> {
     /// All threads work on the whole batch together. Returns how long the calling one waited for others.
     fn run_team(&self, pool: &ThreadPool, scratch: &Scratch) -> Duration {
         let sequences = Sequences::new(self.batch, self.rows, self.starts, 0..self.batch.sequences());
-        let rotations = OwnRotations::new(&self.encoder.rotations, &sequences);
+        let own = OwnTables::new(self.encoder, &sequences);
         let shared = shared_rows(&sequences, pool.threads());
         let view = lock(&scratch.batches[0]).view(&self.encoder.dims, &sequences, shared);
         pool.run(&|team| {
             let mut thread = lock(&scratch.threads[team.rank()]);
             thread.clock.start();
             thread.waited = Duration::ZERO;
-            let pass = Pass { work: self, team, sequences: &sequences, rotations: &rotations, view };
+            let pass = Pass { work: self, team, sequences: &sequences, own: &own, view };
             // SAFETY: the view has room for the batch; every rank runs the same pass.
             unsafe { pass.run(&mut thread) };
         });

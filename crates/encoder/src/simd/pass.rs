@@ -19,12 +19,12 @@ use std::time::Instant;
 
 use simile_kernels::{Team, sum_rows};
 
-use super::Work;
 use super::buffers::{BatchView, ThreadBuffers};
-use super::position::Rotation;
+use super::position::{DistanceBias, Rotation};
 use super::profile::Stage;
 use super::sequences::{Sequences, by_sequence};
 use super::step::{Matrix, by_columns};
+use super::{SimdEncoder, Work};
 use crate::EncodeError;
 
 /// What all ranks of a pass have in common.
@@ -32,18 +32,25 @@ pub(super) struct Pass<'a> {
     pub work: &'a Work<'a>,
     pub team: Team<'a>,
     pub sequences: &'a Sequences<'a>,
-    pub rotations: &'a OwnRotations,
+    pub own: &'a OwnTables,
     pub view: BatchView,
 }
 
-/// Rotations of texts whose frequencies are their own: table of the encoder, length, and the table in its place.
-pub(super) struct OwnRotations(Vec<(usize, usize, Rotation)>);
+/// Tables of position of texts that the encoder's do not serve: those too long for them, or with frequencies of their own.
+pub(super) struct OwnTables {
+    /// Table of the encoder, length, and the table in its place.
+    rotations: Vec<(usize, usize, Rotation)>,
+    /// For each table of the encoder: the one in its place, which serves every text of the pass.
+    biases: Vec<Option<DistanceBias>>,
+}
 
-impl OwnRotations {
+impl OwnTables {
     /// What the sequences need.
-    pub(super) fn new(tables: &[Rotation], sequences: &Sequences<'_>) -> Self {
+    pub(super) fn new(encoder: &SimdEncoder, sequences: &Sequences<'_>) -> Self {
+        let longest = sequences.all.iter().map(|span| span.queries).max().unwrap_or(0);
+        let biases = encoder.biases.iter().map(|table| table.for_length(longest)).collect();
         let mut own: Vec<(usize, usize, Rotation)> = Vec::new();
-        for (index, table) in tables.iter().enumerate() {
+        for (index, table) in encoder.rotations.iter().enumerate() {
             for length in sequences.all.iter().map(|span| span.queries) {
                 let known = own.iter().any(|(of, at, _)| (*of, *at) == (index, length));
                 if !known && let Some(rotation) = table.for_length(length) {
@@ -51,13 +58,18 @@ impl OwnRotations {
                 }
             }
         }
-        OwnRotations(own)
+        OwnTables { rotations: own, biases }
     }
 
-    /// The table that a text of `length` tokens takes for table `index`.
-    pub(super) fn find<'a>(&'a self, tables: &'a [Rotation], index: usize, length: usize) -> &'a Rotation {
-        let own = self.0.iter().find(|(of, at, _)| (*of, *at) == (index, length));
-        own.map_or(&tables[index], |(.., rotation)| rotation)
+    /// The table that a text of `length` tokens takes for rotation `index`.
+    pub(super) fn rotation<'a>(&'a self, encoder: &'a SimdEncoder, index: usize, length: usize) -> &'a Rotation {
+        let own = self.rotations.iter().find(|(of, at, _)| (*of, *at) == (index, length));
+        own.map_or(&encoder.rotations[index], |(.., rotation)| rotation)
+    }
+
+    /// The table that all texts take for bias `index`.
+    pub(super) fn bias<'a>(&'a self, encoder: &'a SimdEncoder, index: usize) -> &'a DistanceBias {
+        self.biases[index].as_ref().unwrap_or(&encoder.biases[index])
     }
 }
 

@@ -177,6 +177,32 @@ pub enum WeightsError {
         /// The shape that the configuration implies.
         expected: Vec<usize>,
     },
+    /// A table or list of another shape than its use asks for, whatever `config.json` says.
+    #[error("{}: tensor {tensor} has shape {actual:?}; expected {expected}", path.display())]
+    NotOfForm {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        tensor: String,
+        /// Its shape.
+        actual: Vec<usize>,
+        /// What it should be.
+        expected: String,
+    },
+    /// Layers that would not be computed.
+    #[error(
+        "{} has tensor {tensor}, of a layer beyond those of config.json: num_hidden_layers (n_layers, n_layer) = {layers} \
+         is not the number of layers in the weights",
+        folder.display()
+    )]
+    MoreLayers {
+        /// The model's folder.
+        folder: PathBuf,
+        /// A tensor of the first layer too many.
+        tensor: String,
+        /// Layers that the configuration says.
+        layers: usize,
+    },
     /// A tensor of a type that is not read.
     #[error("{}: tensor {tensor} is {actual}; supported: {supported}", path.display())]
     Dtype {

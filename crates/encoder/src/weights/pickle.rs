@@ -8,12 +8,19 @@
 //! # Contract
 //! - The result is names and descriptions of tensors. Their bytes are elsewhere in the archive (`torch.rs`).
 //! - Time and memory are linear in the pickle's bytes: values refer to each other by number, so that a value that is used
-//!   many times is stored once, and nothing recurses.
+//!   many times is stored once, and nothing recurses. Descriptions are made of the tensors that the dict names, each name
+//!   once, of at most [`MAX_DIMENSIONS`].
 //!
 //! Source: `pickletools.py` of CPython for the instructions, `torch/serialization.py` and `torch/_utils.py` for what a
 //! state dict is made of.
 
+use std::collections::HashSet;
+use std::rc::Rc;
+
 use safetensors::Dtype;
+
+/// The most dimensions of a tensor: weights have up to 4.
+const MAX_DIMENSIONS: usize = 8;
 
 /// A tensor, as the pickle describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +28,7 @@ pub(super) struct Description {
     /// Element type.
     pub dtype: Dtype,
     /// The storage that holds its elements: a name in the archive.
-    pub storage: String,
+    pub storage: Rc<str>,
     /// Elements of the storage.
     pub storage_elements: u64,
     /// Its first element in the storage.
@@ -37,6 +44,8 @@ pub(super) struct Description {
 pub(super) enum Refusal {
     /// It names something that a state dict does not contain: module and name.
     Global(String),
+    /// It has two tensors of this name.
+    Twice(String),
     /// Anything else.
     Other(String),
 }
@@ -56,9 +65,14 @@ pub(super) fn read(bytes: &[u8]) -> Result<Vec<(String, Description)>, Refusal> 
     };
     let entries = machine.dicts.swap_remove(top);
     let mut tensors = Vec::new();
+    let mut names: HashSet<&str> = HashSet::new();
     for (key, value) in &entries {
-        if let (Value::Text(key), Value::Tensor(tensor)) = (key, value) {
-            tensors.push((machine.texts[*key].clone(), machine.tensors[*tensor].clone()));
+        if let (&Value::Text(key), &Value::Tensor(tensor)) = (key, value) {
+            let name = &*machine.texts[key];
+            if !names.insert(name) {
+                return Err(Refusal::Twice(name.to_owned()));
+            }
+            tensors.push((name.to_owned(), machine.description(&machine.tensors[tensor])?));
         }
     }
     if tensors.is_empty() {
@@ -120,16 +134,24 @@ struct Storage {
     elements: u64,
 }
 
+/// Arguments of `_rebuild_tensor_v2`, by number.
+struct Tensor {
+    storage: usize,
+    offset: i64,
+    shape: Value,
+    strides: Value,
+}
+
 #[derive(Default)]
 struct Machine<'a> {
     input: &'a [u8],
     stack: Vec<Value>,
     memo: std::collections::HashMap<u32, Value>,
-    texts: Vec<String>,
+    texts: Vec<Rc<str>>,
     tuples: Vec<Vec<Value>>,
     dicts: Vec<Vec<(Value, Value)>>,
     storages: Vec<Storage>,
-    tensors: Vec<Description>,
+    tensors: Vec<Tensor>,
 }
 
 const ENDS: &str = "it ends too early";
@@ -275,7 +297,7 @@ impl Machine<'_> {
     }
 
     fn text_of(&mut self, length: usize) -> Result<(), Refusal> {
-        let text = std::str::from_utf8(self.slice(length)?).map_err(|_| "a text is not UTF-8")?.to_owned();
+        let text = std::str::from_utf8(self.slice(length)?).map_err(|_| "a text is not UTF-8")?.into();
         let text = keep(&mut self.texts, text);
         self.stack.push(Value::Text(text));
         Ok(())
@@ -333,7 +355,7 @@ impl Machine<'_> {
         else {
             return Err("a reference to data that is not a storage".into());
         };
-        if self.texts[kind] != "storage" {
+        if &*self.texts[kind] != "storage" {
             return Err(format!("a reference to data of the kind {:?}", self.texts[kind]).into());
         }
         let elements = u64::try_from(elements).map_err(|_| "a storage of negative size")?;
@@ -350,8 +372,8 @@ impl Machine<'_> {
         match function {
             Global::OrderedDict if self.items(arguments).is_empty() => self.dict(),
             Global::RebuildTensor => {
-                let description = self.description(arguments)?;
-                let tensor = keep(&mut self.tensors, description);
+                let tensor = self.tensor(arguments)?;
+                let tensor = keep(&mut self.tensors, tensor);
                 self.stack.push(Value::Tensor(tensor));
             }
             Global::RebuildParameter => {
@@ -368,12 +390,21 @@ impl Machine<'_> {
     }
 
     /// Arguments of `_rebuild_tensor_v2`: storage, first element, shape, strides, then what does not matter here.
-    fn description(&self, arguments: Value) -> Result<Description, Refusal> {
+    fn tensor(&self, arguments: Value) -> Result<Tensor, Refusal> {
         let &[Value::Storage(storage), Value::Int(offset), shape @ Value::Tuple(_), strides @ Value::Tuple(_), ..] =
             self.items(arguments)
         else {
             return Err("a tensor without storage, offset, shape and strides".into());
         };
+        let dimensions = self.items(shape).len().max(self.items(strides).len());
+        if dimensions > MAX_DIMENSIONS {
+            return Err(format!("a tensor of {dimensions} dimensions, more than {MAX_DIMENSIONS}").into());
+        }
+        Ok(Tensor { storage, offset, shape, strides })
+    }
+
+    fn description(&self, tensor: &Tensor) -> Result<Description, Refusal> {
+        let &Tensor { storage, offset, shape, strides } = tensor;
         let sizes = |tuple: Value| -> Option<Vec<usize>> {
             let size = |value: &Value| match value {
                 Value::Int(size) => usize::try_from(*size).ok(),
@@ -424,7 +455,7 @@ mod tests {
     fn a_state_dict_is_names_and_descriptions() {
         let expected = Description {
             dtype: Dtype::F16,
-            storage: "0".to_owned(),
+            storage: "0".into(),
             storage_elements: 6,
             offset: 0,
             shape: vec![2, 3],
@@ -477,6 +508,30 @@ mod tests {
                 let _ = read(&changed);
             }
         }
+    }
+
+    /// A dict of the tensor of `shape` under these names.
+    fn named(names: &[u8], shape: &[u8]) -> Vec<u8> {
+        let mut bytes = b"\x80\x02}K\0ctorch._utils\n_rebuild_tensor_v2\n((X\x07\0\0\0storage".to_vec();
+        bytes.extend(b"ctorch\nFloatStorage\nX\x01\0\0\x000X\x03\0\0\0cpuK\x06tQK\0(");
+        bytes.extend(shape.iter().flat_map(|&size| [b'K', size]));
+        bytes.extend(b"t(");
+        bytes.extend(shape.iter().flat_map(|_| [b'K', 1]));
+        bytes.extend(b"ttRq\0s");
+        bytes.extend(names.iter().flat_map(|&name| [b'X', 1, 0, 0, 0, name, b'h', 0, b's']));
+        bytes.push(b'.');
+        bytes
+    }
+
+    #[test]
+    fn tensors_share_the_name_of_their_storage_and_nothing_is_described_twice() {
+        let tensors = read(&named(b"ab", &[2, 1])).unwrap();
+        assert_eq!((tensors.len(), &tensors[0].1), (2, &tensors[1].1));
+        assert!(Rc::ptr_eq(&tensors[0].1.storage, &tensors[1].1.storage));
+        assert_eq!(read(&named(b"aba", &[2, 1])), Err(Refusal::Twice("a".to_owned())));
+        assert!(read(&named(b"a", &[1; 8])).is_ok());
+        let expected = "a tensor of 9 dimensions, more than 8".into();
+        assert_eq!(read(&named(b"a", &[1; 9])), Err(expected));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::{Tensor, Weights, WeightsError};
 use crate::families::{LayerNames, LinearNames, TensorNames};
+use crate::spec::EncoderSpec;
 
 /// Looks up what [`TensorNames`] names, under the prefix that the checkpoint uses, and checks shapes on the way.
 pub struct Resolver<'a> {
@@ -46,6 +47,28 @@ impl<'a> Resolver<'a> {
             });
         }
         Ok(Resolver { weights, names, prefix })
+    }
+
+    /// Whether the sizes of `spec` are the checkpoint's: those of the word table and of each layer's attention and
+    /// feed-forward part, and how many layers there are. Reads no weights, so that it can come before memory is taken for
+    /// them.
+    ///
+    /// # Errors
+    /// As [`tensor`](Self::tensor); [`WeightsError::MoreLayers`].
+    pub fn check_sizes(&self, spec: &EncoderSpec) -> Result<(), WeightsError> {
+        let (names, hidden) = (&self.names.layer, spec.hidden_size);
+        self.tensor(self.names.word_embeddings, &[spec.vocab_size, hidden])?;
+        for (number, layer) in spec.layers.iter().enumerate() {
+            let queries = layer.attention.heads.saturating_mul(layer.attention.head_dim);
+            self.linear(names.query, number, queries, hidden)?;
+            self.linear(names.up, number, layer.mlp.intermediate_size, hidden)?;
+        }
+        let layers = spec.layers.len();
+        let beyond = format!("{}{}.weight", self.prefix, LayerNames::of(names.query.entry, layers));
+        match self.weights.get(&beyond) {
+            Some(_) => Err(WeightsError::MoreLayers { folder: self.weights.folder.clone(), tensor: beyond, layers }),
+            None => Ok(()),
+        }
     }
 
     /// The tensor `entry`, of `shape`.

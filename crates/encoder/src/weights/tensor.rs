@@ -54,13 +54,33 @@ impl<'a> Tensor<'a> {
         })
     }
 
-    /// The tensor itself, when it has one dimension.
+    /// The tensor itself, when it is a list: of `length` elements, or of any number.
     ///
     /// # Errors
-    /// [`WeightsError::Shape`].
-    pub fn flat(self) -> Result<Self, WeightsError> {
-        let elements = self.elements();
-        self.shaped(&[elements])
+    /// [`WeightsError::NotOfForm`].
+    pub fn list(self, length: Option<usize>) -> Result<Self, WeightsError> {
+        match (&self.shape[..], length) {
+            (&[actual], Some(length)) if actual == length => Ok(self),
+            ([_], None) => Ok(self),
+            (_, Some(length)) => Err(self.not_of_form(format!("a list of {length} values, [{length}]"))),
+            (_, None) => Err(self.not_of_form("a list of values, [length]".to_owned())),
+        }
+    }
+
+    /// Rows and width, when it is a matrix that has both.
+    ///
+    /// # Errors
+    /// [`WeightsError::NotOfForm`].
+    pub fn matrix(self) -> Result<(Self, usize, usize), WeightsError> {
+        match self.shape[..] {
+            [rows, width] if rows > 0 && width > 0 => Ok((self, rows, width)),
+            _ => Err(self.not_of_form("a matrix [rows, width] of at least one row and one column".to_owned())),
+        }
+    }
+
+    fn not_of_form(self, expected: String) -> WeightsError {
+        let path = self.source.path().to_path_buf();
+        WeightsError::NotOfForm { path, tensor: self.name, actual: self.shape, expected }
     }
 
     /// Rows `first..first + count` of it, along the outermost dimension.

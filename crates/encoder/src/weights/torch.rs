@@ -14,8 +14,12 @@ use super::file::Place;
 use super::pickle::{self, Description, Refusal};
 use super::source::SourceFile;
 
-/// The largest pickle that is read. That of a model with 10,000 tensors has 1.5 MB.
-const MAX_PICKLE: u64 = 64 << 20;
+/// The largest pickle that is read. That of a model with 10,000 tensors has 1.5 MB; an instruction of one byte can make
+/// values of 40 (an empty tuple and its number).
+const MAX_PICKLE: u64 = 16 << 20;
+
+/// Characters of a message that quotes the file.
+const MAX_QUOTED: usize = 300;
 
 /// Bytes of an entry in the file.
 #[derive(Clone, Copy)]
@@ -27,13 +31,19 @@ struct Entry {
 
 /// Where the tensors of the archive are.
 pub(super) fn places(source: &SourceFile) -> Result<HashMap<String, Place>, WeightsError> {
-    let damaged = |reason: String| WeightsError::Damaged { path: source.path().to_path_buf(), reason };
-    let refused = |reason: String| WeightsError::NotAStateDict { path: source.path().to_path_buf(), reason };
+    let damaged = |reason: String| WeightsError::Damaged { path: source.path().to_path_buf(), reason: shown(&reason) };
+    let refused =
+        |reason: String| WeightsError::NotAStateDict { path: source.path().to_path_buf(), reason: shown(&reason) };
     let entries = entries(source)?;
-    let Some((folder, program)) =
-        entries.iter().find_map(|(name, entry)| Some((name.strip_suffix("data.pkl")?.to_owned(), *entry)))
-    else {
-        return Err(refused("the archive has no data.pkl".to_owned()));
+    let mut programs: Vec<(&str, &Entry)> =
+        entries.iter().filter_map(|(name, entry)| Some((folder_of_program(name)?, entry))).collect();
+    programs.sort_unstable_by_key(|(folder, _)| *folder);
+    let (folder, program) = match programs[..] {
+        [(folder, program)] => (folder, program),
+        [] => return Err(refused("the archive has no <folder>/data.pkl".to_owned())),
+        [(first, _), (second, _), ..] => {
+            return Err(refused(format!("the archive has two pickles, {first}data.pkl and {second}data.pkl")));
+        }
     };
     if program.bytes > MAX_PICKLE {
         return Err(refused(format!("its pickle has {} bytes, more than {MAX_PICKLE}", program.bytes)));
@@ -52,8 +62,15 @@ pub(super) fn places(source: &SourceFile) -> Result<HashMap<String, Place>, Weig
             return Err(refused(format!("its byte order is {:?}, not little", String::from_utf8_lossy(&order))));
         }
     }
-    let tensors = pickle::read(&read(&program)?).map_err(|refusal| match refusal {
-        Refusal::Global(global) => WeightsError::PickleGlobal { path: source.path().to_path_buf(), global },
+    let tensors = pickle::read(&read(program)?).map_err(|refusal| match refusal {
+        Refusal::Global(global) => {
+            WeightsError::PickleGlobal { path: source.path().to_path_buf(), global: shown(&global) }
+        }
+        Refusal::Twice(name) => WeightsError::DuplicateTensor {
+            tensor: shown(&name),
+            first: format!("in {}", source.path().display()),
+            second: "in the same file".to_owned(),
+        },
         Refusal::Other(reason) => refused(reason),
     })?;
     let mut places = HashMap::new();
@@ -72,20 +89,30 @@ pub(super) fn places(source: &SourceFile) -> Result<HashMap<String, Place>, Weig
             )));
         }
         let place = Place { start, dtype: tensor.dtype, shape: tensor.shape };
-        if places.insert(name.clone(), place).is_some() {
-            return Err(WeightsError::DuplicateTensor {
-                tensor: name,
-                first: format!("in {}", source.path().display()),
-                second: "in the same file".to_owned(),
-            });
-        }
+        places.insert(name, place);
     }
     Ok(places)
 }
 
+/// The folder, with its slash, of an entry that is called as `torch.save` calls the pickle: `<folder>/data.pkl`.
+fn folder_of_program(name: &str) -> Option<&str> {
+    let folder = name.strip_suffix("data.pkl")?;
+    (folder.find('/')? + 1 == folder.len()).then_some(folder)
+}
+
+/// What a message may quote of the file: shortened, without control characters.
+fn shown(text: &str) -> String {
+    let mut shown: String =
+        text.chars().take(MAX_QUOTED).map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect();
+    if text.chars().nth(MAX_QUOTED).is_some() {
+        shown.push('…');
+    }
+    shown
+}
+
 /// The entries of the archive by name.
 fn entries(source: &SourceFile) -> Result<HashMap<String, Entry>, WeightsError> {
-    let damaged = |reason: String| WeightsError::Damaged { path: source.path().to_path_buf(), reason };
+    let damaged = |reason: String| WeightsError::Damaged { path: source.path().to_path_buf(), reason: shown(&reason) };
     let broken = |error: rawzip::Error| damaged(format!("the zip archive is not whole ({error})"));
     let mut buffer = vec![0; RECOMMENDED_BUFFER_SIZE];
     let archive = ZipLocator::new()
@@ -101,8 +128,17 @@ fn entries(source: &SourceFile) -> Result<HashMap<String, Entry>, WeightsError> 
         return Err(damaged(format!("the zip archive lists {} of {} entries", found.len(), archive.entries_hint())));
     }
     let mut entries = HashMap::new();
+    // A name and an extra field of any length.
+    let mut header = vec![0; 2 << 16];
     for (name, stored, wayfinder) in found {
-        let (start, end) = archive.get_entry(wayfinder).map_err(broken)?.compressed_data_range();
+        let entry = archive.get_entry(wayfinder).map_err(broken)?;
+        // Readers that go by the other name would read another file.
+        let local = entry.local_header(&mut header).map_err(broken)?;
+        let local = String::from_utf8_lossy(local.file_path().as_ref()).into_owned();
+        if local != name {
+            return Err(damaged(format!("{name} of the zip archive is called {local} where its data begins")));
+        }
+        let (start, end) = entry.compressed_data_range();
         if start > end || end > source.bytes() {
             return Err(damaged(format!("{name} of the zip archive is outside the file")));
         }

@@ -400,3 +400,21 @@ fn defaults_are_those_of_transformers() {
     let gemma = spec(&with(config("gemma3"), json!({ "hidden_activation": null })));
     assert_eq!(gemma.layers[0].mlp.activation, Activation::GeluTanh);
 }
+
+#[test]
+fn a_number_of_layers_that_no_model_has_is_an_error_and_takes_no_memory() {
+    for entry in std::fs::read_dir(tiny("")).unwrap() {
+        let path = entry.unwrap().path().join("config.json");
+        if !path.exists() || path.to_string_lossy().contains("tiny-static") {
+            continue;
+        }
+        let config = read_json(&path);
+        let keys = ["num_hidden_layers", "n_layers", "n_layer"];
+        let key = keys.into_iter().find(|key| config[key].is_u64()).unwrap();
+        for count in [1001, u64::from(u32::MAX), 1 << 60] {
+            let error = parse(&with(config.clone(), json!({ key: count }))).err().map(|error| error.to_string());
+            let expected = format!("config.json: {key} = {count} is not valid; expected a whole number from 1 to 1000");
+            assert_eq!(error, Some(expected), "{}", path.display());
+        }
+    }
+}

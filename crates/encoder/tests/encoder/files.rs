@@ -324,3 +324,50 @@ fn a_table_of_a_million_million_empty_rows_takes_no_time() {
     let table = Weights::open(dir.path()).unwrap().tensor("table").unwrap().into_table().unwrap();
     assert_eq!((table.rows(), table.width()), (1_000_000_000_000, 0));
 }
+
+#[test]
+fn sizes_of_another_model_are_named_before_memory_is_asked_for() {
+    let cases = [
+        ("hidden_size", 1u64 << 40, "embeddings.word_embeddings.weight"),
+        ("vocab_size", 1 << 40, "embeddings.word_embeddings.weight"),
+        ("intermediate_size", 1 << 40, "encoder.layer.0.intermediate.dense.weight"),
+        ("num_hidden_layers", 1000, "encoder.layer."),
+    ];
+    for (key, value, tensor) in cases {
+        let dir = model().write();
+        let path = dir.path().join("config.json");
+        let mut config: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        config[key] = value.into();
+        std::fs::write(&path, config.to_string()).unwrap();
+        says(&load_error(dir.path()), &[tensor]);
+    }
+}
+
+#[test]
+fn layers_that_would_not_be_computed_are_an_error() {
+    let dir = model().write_with(|entries| {
+        let more: Vec<Entry> =
+            entries.iter().filter(|(name, ..)| name.starts_with("encoder.layer.0.")).cloned().collect();
+        let number = (0..).find(|n| entries.iter().all(|(name, ..)| !name.contains(&format!("layer.{n}.")))).unwrap();
+        entries.extend(
+            more.into_iter()
+                .map(|(name, shape, values)| (name.replace("layer.0.", &format!("layer.{number}.")), shape, values)),
+        );
+    });
+    says(&load_error(dir.path()), &["num_hidden_layers", "self.query.weight"]);
+}
+
+#[test]
+fn a_static_table_that_is_no_matrix_says_what_it_should_be() {
+    for (shape, actual) in
+        [(vec![6], "[6]"), (vec![2, 3, 1], "[2, 3, 1]"), (vec![0, 3], "[0, 3]"), (vec![3, 0], "[3, 0]")]
+    {
+        let dir = tempfile::tempdir().unwrap();
+        let values = vec![0.5; shape.iter().product()];
+        let entries = [("embeddings".to_owned(), shape, values)];
+        crate::models::write_file(&dir.path().join("model.safetensors"), &entries, safetensors::Dtype::F32);
+        let error = simile_encoder::StaticEmbedding::load(dir.path()).err().unwrap().to_string();
+        assert!(error.contains(actual) && error.contains("a matrix [rows, width]"), "{error}");
+        assert!(!error.contains("config.json"), "{error}");
+    }
+}

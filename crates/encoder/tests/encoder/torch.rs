@@ -137,6 +137,40 @@ fn any_changed_byte_is_an_answer_and_not_a_panic() {
 }
 
 #[test]
+fn an_archive_that_two_readers_would_read_differently_is_refused() {
+    let bytes = std::fs::read(file("linear.pt")).unwrap();
+    let places = |name: &str| -> Vec<usize> {
+        (0..bytes.len() - name.len()).filter(|&at| bytes[at..].starts_with(name.as_bytes())).collect()
+    };
+    let (pickles, versions) = (places("/data.pkl"), places("/version"));
+    assert_eq!((pickles.len(), versions.len()), (2, 2), "each name is in a header and in the directory");
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("pytorch_model.bin");
+    let message = |changes: &[(usize, &str)]| {
+        let mut changed = bytes.clone();
+        for (at, text) in changes {
+            changed[*at..][..text.len()].copy_from_slice(text.as_bytes());
+        }
+        std::fs::write(&path, changed).unwrap();
+        refused(&path).to_string()
+    };
+    let orders = places("linear/byteorder");
+    let cases: [(&[(usize, &str)], &str); 4] = [
+        (
+            &[(orders[0], "another/data.pkl"), (orders[1], "another/data.pkl")],
+            "two pickles, another/data.pkl and linear/data.pkl",
+        ),
+        (&[(versions[0], "/versiom")], "where its data begins"),
+        (&[(versions[1], "/versiom")], "where its data begins"),
+        (&[(pickles[0], "\x1bdata.pkl"), (pickles[1], "\x1bdata.pkl")], "no <folder>/data.pkl"),
+    ];
+    for (changes, expected) in cases {
+        let message = message(changes);
+        assert!(message.contains(expected), "{changes:?}: {message}");
+    }
+}
+
+#[test]
 fn a_model_has_the_same_states_from_either_format() {
     let folder = file("bert");
     let dir = tempfile::tempdir().unwrap();
