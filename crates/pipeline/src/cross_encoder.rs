@@ -9,6 +9,8 @@
 //! (`sentence_transformers.activation_fn`, `sbert_ce_default_activation_function`), else it is the sigmoid, as
 //! sentence-transformers has it for one label. Models of several labels are refused: they classify and do not rank.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use serde::Serialize;
 use simile_encoder::{Classifier, Context, EncodeError, LoadError as EncoderError, Rows, TokenLogits};
 use simile_hub::ModelFiles;
@@ -17,6 +19,7 @@ use crate::error::{LoadError, PipelineError};
 use crate::head_model::{Base, Checkpoint, HeadDescriptor, HeadModel};
 use crate::json::{Keys, show};
 use crate::kind::ModelKind;
+use crate::modules;
 use crate::options::{LoadOptions, Truncate};
 use crate::outputs::Outputs;
 use crate::sentence_transformers::Task;
@@ -54,6 +57,8 @@ pub(crate) struct CrossEncoder {
     descriptor: HeadDescriptor,
     contract: String,
     default_instruction: Option<String>,
+    /// The query that was tokenised last, and its tokens: a call has one query and many documents.
+    last_query: Mutex<Option<Arc<(String, Vec<u32>)>>>,
 }
 
 /// Models whose query is kept to three quarters of the limit: their authors' own code cuts so.
@@ -82,6 +87,7 @@ impl CrossEncoder {
                 supported: "end, error",
             });
         }
+        modules::only_a_transformer(files)?;
         // Before the weights, which may be large.
         let config = files.read_json(CONFIG)?.unwrap_or_default();
         let architectures = config["architectures"].as_array().into_iter().flatten();
@@ -198,7 +204,20 @@ impl CrossEncoder {
         };
         let templates = Templates { default_instruction: default_instruction.clone(), ..Templates::default() };
         let contract = base.contract(files, &[], &descriptor, &templates, settings, options.precision)?;
-        Ok(CrossEncoder { base, head, descriptor, contract, default_instruction })
+        let last_query = Mutex::default();
+        Ok(CrossEncoder { base, head, descriptor, contract, default_instruction, last_query })
+    }
+
+    /// The query's tokens without frame or limit; `None` when `go_on` says no.
+    fn query(&self, text: &str, go_on: &dyn Fn() -> bool) -> Result<Option<Arc<(String, Vec<u32>)>>, PipelineError> {
+        let lock = || self.last_query.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(last) = lock().clone().filter(|last| last.0 == text) {
+            return Ok(Some(last));
+        }
+        let Some(ids) = self.base.tokenizer.bare(text, go_on)? else { return Ok(None) };
+        let query = Arc::new((text.to_owned(), ids));
+        *lock() = Some(query.clone());
+        Ok(Some(query))
     }
 }
 
@@ -223,7 +242,9 @@ impl HeadModel for CrossEncoder {
         let HeadDescriptor { max_length, truncate, .. } = self.descriptor;
         let tokens = match &self.head {
             Head::Classifier { frame, truncation, .. } => {
-                self.base.tokenizer.pair(frame, [query, input.text], (max_length, truncate, *truncation), go_on)?
+                let Some(query) = self.query(query, go_on)? else { return Ok(None) };
+                let how = (max_length, truncate, *truncation);
+                self.base.tokenizer.pair(frame, &query.1, input.text, how, go_on)?
             }
             Head::YesNo { prefix, suffix, .. } => {
                 let instruction = input.instruction.or(self.default_instruction.as_deref()).unwrap_or_default();

@@ -83,7 +83,10 @@ impl ModelKind {
         if files.exists("artifact.metadata") || colbert || has(&["Dense"]) {
             return Ok(Some(ModelKind::MultiVector));
         }
-        let classifies = architectures.iter().any(|name| name.ends_with("ForSequenceClassification"));
+        // A language model without a list of modules says by its answers how well two texts fit; what pools its states does
+        // have a list.
+        let answers = ["ForSequenceClassification", "ForCausalLM"];
+        let classifies = architectures.iter().any(|name| answers.iter().any(|end| name.ends_with(end)));
         Ok((modules.is_none() && classifies).then_some(ModelKind::Rerank))
     }
 

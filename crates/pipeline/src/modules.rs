@@ -54,6 +54,30 @@ pub(crate) fn list(files: &ModelFiles) -> Result<Option<Vec<Module>>, LoadError>
     list.iter().enumerate().map(module).collect::<Result<_, _>>().map(Some)
 }
 
+/// Refuses a list that is anything but a transformer, where there is a list.
+///
+/// # Errors
+/// [`LoadError::UnsupportedModule`], [`LoadError::Malformed`], [`LoadError::Hub`].
+pub(crate) fn only_a_transformer(files: &ModelFiles) -> Result<(), LoadError> {
+    let Some(list) = list(files)? else { return Ok(()) };
+    let count = list.len();
+    for (position, Module { path, class, folder }) in list.into_iter().enumerate() {
+        if (position, class.as_deref(), folder.as_str()) != (0, Some("Transformer"), "") {
+            let supported = "one Transformer, in the model's own folder";
+            return Err(LoadError::UnsupportedModule { file: MODULES.to_owned(), module: path, position, supported });
+        }
+    }
+    match count {
+        1 => Ok(()),
+        _ => Err(LoadError::Malformed {
+            file: MODULES.to_owned(),
+            key: "the list".to_owned(),
+            value: format!("{count} modules"),
+            expected: "one Transformer",
+        }),
+    }
+}
+
 /// What makes the vector, or the token vectors, of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InputModule {

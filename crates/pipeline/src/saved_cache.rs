@@ -172,6 +172,11 @@ impl<S: BuildHasher> SavedCache<S> {
     /// The content of a file, `None` when there is none.
     fn read(&self, path: &Path) -> Result<Option<Vec<u8>>, SavedCacheError> {
         let failed = |source| SavedCacheError::Io { path: path.to_path_buf(), done: "read", source };
+        // Opening a pipe would wait for somebody who writes to it.
+        if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+            let problem = "it is not a file: move it away, or nothing can be saved there".to_owned();
+            return Err(SavedCacheError::Damaged { path: path.to_path_buf(), problem });
+        }
         let file = match fs::File::open(path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

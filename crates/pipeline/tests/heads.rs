@@ -250,6 +250,19 @@ fn what_does_not_fit_is_cut_and_counted_or_refused() {
     }
 }
 
+/// The tokens of the last query are kept for the next document of the same call.
+#[test]
+fn a_query_is_its_own_whatever_came_before() {
+    let files = common::files(&common::tiny("tiny-cross-bert"));
+    let pairs = [("", "a dog"), ("a cat", "a dog"), ("a cat", "the lake"), ("", "the lake"), ("a dog", "a cat")];
+    let model = load(ModelKind::Rerank, &files, Isa::best());
+    for (query, text) in pairs {
+        let fresh = load(ModelKind::Rerank, &files, Isa::best());
+        let of = |model: &dyn HeadModel| tokens(model, Role::Query, Some(query), text);
+        assert_eq!(of(&*model), of(&*fresh), "{query:?}, {text:?}");
+    }
+}
+
 /// FlagEmbedding keeps the query of a BGE reranker to three quarters; everybody else cuts the longer of the two.
 #[test]
 fn the_registry_id_decides_how_pairs_are_cut() {

@@ -31,6 +31,7 @@ fn a_folder_of_another_kind_names_the_class_that_loads_it() {
         ("tiny-colbert", MultiVector),
         ("tiny-cross-bert", Rerank),
         ("tiny-st6-cross-bert", Rerank),
+        ("tiny-qwen3-reranker", Rerank),
     ];
     let mut wrong = Vec::new();
     for (name, is) in folders {
@@ -92,6 +93,29 @@ fn files_that_ask_for_something_else_are_refused_by_name() {
             "tiny-splade",
             |dir| edit(dir, "config_sentence_transformers.json", |json| json["model_type"] = json!("Router")),
             &["config_sentence_transformers.json", "model_type", "Router", "SparseEncoder"],
+        ),
+        (
+            Rerank,
+            "tiny-st6-cross-bert",
+            |dir| edit(dir, "modules.json", |json| json[0]["type"] = json!("custom.Other")),
+            &["modules.json", "custom.Other", "one Transformer"],
+        ),
+        (
+            Rerank,
+            "tiny-st6-cross-bert",
+            |dir| {
+                edit(dir, "modules.json", |json| {
+                    let dense = json!({ "path": "1_Dense", "type": "sentence_transformers.models.Dense" });
+                    json.as_array_mut().unwrap().push(dense);
+                });
+            },
+            &["modules.json", "Dense", "number 1", "one Transformer"],
+        ),
+        (
+            Rerank,
+            "tiny-st6-cross-bert",
+            |dir| edit(dir, "modules.json", |json| *json = json!([])),
+            &["modules.json", "0 modules", "one Transformer"],
         ),
         (
             MultiVector,

@@ -205,6 +205,23 @@ fn only_finite_vectors_of_its_dimensions_are_kept() {
     }
 }
 
+/// Opening a pipe that nobody writes to never returns.
+#[test]
+fn what_is_no_file_is_not_opened() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut found = vec![dir.path().to_path_buf()];
+    #[cfg(unix)]
+    {
+        let pipe = dir.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        found.push(pipe);
+    }
+    for path in found {
+        let message = filled(0).restore(&path).unwrap_err().to_string();
+        assert!(message.contains("not a file") && message.contains(&path.display().to_string()), "{message}");
+    }
+}
+
 #[test]
 fn a_save_that_fails_leaves_what_was_there() {
     let dir = tempfile::tempdir().unwrap();

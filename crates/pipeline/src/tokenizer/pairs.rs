@@ -85,7 +85,7 @@ impl Tokenizer {
         Ok(PairFrame { before, middle, after, types: types_of, query_type: types[query], text_type: types[text] })
     }
 
-    /// Tokenises a pair and cuts it to `max_length` tokens, special tokens included. `go_on` is asked between the slices of
+    /// Tokenises the second text of a pair and cuts both to `max_length` tokens, special tokens included. `go_on` is asked between the slices of
     /// a long text; `None` when it says no.
     ///
     /// # Errors
@@ -93,24 +93,24 @@ impl Tokenizer {
     pub(crate) fn pair(
         &self,
         frame: &PairFrame,
-        [query, text]: [&str; 2],
+        query: &[u32],
+        text: &str,
         (max_length, truncate, truncation): (usize, Truncate, PairTruncation),
         go_on: &dyn Fn() -> bool,
     ) -> Result<Option<Tokens>, PipelineError> {
-        let Some(query) = self.raw(query, false, go_on)? else { return Ok(None) };
         let Some(text) = self.raw(text, false, go_on)? else { return Ok(None) };
-        let total = query.ids.len() + text.ids.len() + frame.special_tokens();
+        let total = query.len() + text.ids.len() + frame.special_tokens();
         if total > max_length && truncate == Truncate::Error {
             return Err(PipelineError::TextTooLong { limit: max_length, actual: total });
         }
         let room = max_length.saturating_sub(frame.special_tokens());
-        let (of_query, of_text) = PairFrame::share(truncation, query.ids.len(), text.ids.len(), room, max_length);
+        let (of_query, of_text) = PairFrame::share(truncation, query.len(), text.ids.len(), room, max_length);
         let mut ids = Vec::with_capacity(of_query + of_text + frame.special_tokens());
         let mut types = Vec::with_capacity(ids.capacity());
         let [before, middle, after] = &frame.types;
         for (part, types_of, count, of) in [
             (&frame.before[..], Some(before), frame.before.len(), 0),
-            (&query.ids[..of_query], None, of_query, frame.query_type),
+            (&query[..of_query], None, of_query, frame.query_type),
             (&frame.middle[..], Some(middle), frame.middle.len(), 0),
             (&text.ids[..of_text], None, of_text, frame.text_type),
             (&frame.after[..], Some(after), frame.after.len(), 0),
