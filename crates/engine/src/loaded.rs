@@ -308,6 +308,7 @@ impl LazyModel {
         let saved = Saved::default();
         let (service, opening, isa) =
             (request.service.clone(), saved.clone(), settings.as_ref().map(|all| all.isa).ok());
+        let device = request.device;
         let resolve = move |abandoned: &CancelToken| {
             let files = settings.and_then(|settings| resolve(request, settings.isa, abandoned, &mut report));
             files.map_err(|failure| failure.of_model(&name))
@@ -315,7 +316,8 @@ impl LazyModel {
         let ready = move |outcome: &Outcome<LoadedModel>| {
             if let (Ok(model), Some(service), Some(isa)) = (outcome, service, isa) {
                 let (architecture, version) = (std::env::consts::ARCH, env!("CARGO_PKG_VERSION"));
-                opening.open(&service, model, &format!("{architecture} {}, simile {version}", isa.name()));
+                let way = format!("{architecture} {}, device {device}, simile {version}", isa.name());
+                opening.open(&service, model, &way);
             }
         };
         let loads = LOADS.get_or_init(Arc::default).clone();

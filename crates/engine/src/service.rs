@@ -46,8 +46,12 @@ impl Service {
     /// The settings that an environment makes.
     pub fn from_environment(dimensions: Option<usize>, lookup: &dyn Fn(&str) -> Option<String>) -> Service {
         let path = |name| lookup(name).filter(|value| !value.trim().is_empty()).map(PathBuf::from);
-        let home = if cfg!(windows) { "USERPROFILE" } else { "HOME" };
-        Service { dimensions, qwen_dir: path(QWEN_VARIABLE), home: path(home) }
+        let home = path(if cfg!(windows) { "USERPROFILE" } else { "HOME" });
+        let of_home = |folder: PathBuf| match (folder.strip_prefix("~"), &home) {
+            (Ok(below), Some(home)) => home.join(below),
+            _ => folder,
+        };
+        Service { dimensions, qwen_dir: path(QWEN_VARIABLE).map(of_home), home }
     }
 
     /// The files of the model by the folder rule; `None` when the rule says nothing.

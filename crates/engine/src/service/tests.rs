@@ -48,6 +48,23 @@ fn where_a_qwen_model_is() {
 }
 
 #[test]
+fn a_tilde_in_the_variable_is_the_home_directory() {
+    let home = if cfg!(windows) { "USERPROFILE" } else { "HOME" };
+    let of = |value: &str| {
+        let lookup = |name: &str| match name {
+            QWEN_VARIABLE => Some(value.to_owned()),
+            name if name == home => Some("/home/u".to_owned()),
+            _ => None,
+        };
+        Service::from_environment(None, &lookup).qwen_dir
+    };
+    let cases = [("~/qwen", Some("/home/u/qwen")), ("/models/~q", Some("/models/~q")), (" ", None)];
+    for (value, expected) in cases {
+        assert_eq!(of(value), expected.map(PathBuf::from), "{value}");
+    }
+}
+
+#[test]
 fn a_folder_that_is_not_whole_is_an_error_that_says_what_to_get_and_where() {
     let dir = tempfile::tempdir().unwrap();
     let (named, home) = (dir.path().join("named"), dir.path().join("home"));
