@@ -180,7 +180,7 @@ impl Saved {
         let space = format!("contract {}, {way}", text.contract(Some(dimensions)));
         let (cache, problem) = model.saved(&path, Identity { space, dimensions });
         if let Some(problem) = problem {
-            let warning = format!("{problem}. It was not used, and the next saveCache replaces it");
+            let warning = format!("{problem}. It was not used");
             self.warnings.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(warning);
         }
         let _ = self.place.set((path, cache));

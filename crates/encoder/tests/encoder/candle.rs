@@ -286,12 +286,30 @@ fn weights_that_lack_a_tensor_are_refused_as_by_the_simd_executor() {
     assert!(matches!(ours, LoadError::Weights(_)), "{ours}");
 }
 
-/// A spec that claims 2^52 words: refused with figures before any tensor is looked for.
+/// A checkpoint of 2^32 words in a file with a hole: as it should be, and refused with figures before a tensor is read.
 #[test]
 #[cfg(target_os = "linux")]
 fn weights_that_cannot_fit_are_refused_before_they_are_read() {
     let (mut architecture, dir) = plain();
-    architecture.spec.vocab_size = 1 << 52;
+    let path = dir.path().join("model.safetensors");
+    let file = std::fs::read(&path).unwrap();
+    let (length, rest) = file.split_at(8);
+    let (header, data) = rest.split_at(u64::from_le_bytes(length.try_into().unwrap()) as usize);
+    let mut header: serde_json::Value = serde_json::from_slice(header).unwrap();
+    let words = 1u64 << 32;
+    let (start, bytes) = (data.len() as u64, words * architecture.spec.hidden_size as u64 * 4);
+    // The small table stays in the file, under a name that nobody reads.
+    let table = header.as_object_mut().unwrap().remove(architecture.names.word_embeddings).unwrap();
+    header["unread"] = table;
+    header[architecture.names.word_embeddings] = serde_json::json!({
+        "dtype": "F32", "shape": [words, architecture.spec.hidden_size], "data_offsets": [start, start + bytes],
+    });
+    let header = header.to_string().into_bytes();
+    let written = [&(header.len() as u64).to_le_bytes()[..], &header, data].concat();
+    std::fs::write(&path, &written).unwrap();
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    file.set_len(written.len() as u64 + bytes).unwrap();
+    architecture.spec.vocab_size = words as usize;
     let weights = Weights::open(dir.path()).unwrap();
     let error = candle::load(Device::Cpu, Precision::F32, Isa::best(), &architecture, &weights).err().unwrap();
     assert!(matches!(error, LoadError::NotEnoughMemory { device: Device::Cpu, .. }), "{error}");
