@@ -6,10 +6,10 @@
 //! | `modules.json` lists LogitScore, or `model_type` of `config_sentence_transformers.json` is `CrossEncoder` | rerank |
 //! | `modules.json` lists Pooling, StaticEmbedding or Normalize | dense |
 //! | `artifact.metadata`; the architecture `HF_ColBERT`; `modules.json` with a Dense module and no Pooling | multi-vector |
-//! | no `modules.json`, and an architecture `...ForSequenceClassification` | rerank |
+//! | no `modules.json`, and an architecture `...ForSequenceClassification` or `...ForCausalLM` | rerank |
 //!
-//! Files that say nothing of it (a bare encoder, a masked language model, a causal one) load as whatever is asked for, if
-//! they have its tensors.
+//! Files that say nothing of it (a bare encoder, a masked language model) load as whatever is asked for, if they have its
+//! tensors.
 
 use std::fmt;
 

@@ -85,8 +85,8 @@ impl Tokenizer {
         Ok(PairFrame { before, middle, after, types: types_of, query_type: types[query], text_type: types[text] })
     }
 
-    /// Tokenises the second text of a pair and cuts both to `max_length` tokens, special tokens included. `go_on` is asked between the slices of
-    /// a long text; `None` when it says no.
+    /// Tokenises the second text of a pair and cuts both to `max_length` tokens, special tokens included. `go_on` is asked
+    /// between the slices of a long text; `None` when it says no.
     ///
     /// # Errors
     /// [`PipelineError::TextTooLong`] under [`Truncate::Error`], and those of the tokenizer.
