@@ -58,7 +58,13 @@ pub(crate) struct CrossEncoder {
     contract: String,
     default_instruction: Option<String>,
     /// The query that was tokenised last, and its tokens: a call has one query and many documents.
-    last_query: Mutex<Option<Arc<(String, Vec<u32>)>>>,
+    last_query: Mutex<Option<Arc<Query>>>,
+}
+
+/// A query and its tokens, without frame or limit.
+struct Query {
+    text: String,
+    ids: Vec<u32>,
 }
 
 /// Models whose query is kept to three quarters of the limit: their authors' own code cuts so.
@@ -209,13 +215,13 @@ impl CrossEncoder {
     }
 
     /// The query's tokens without frame or limit; `None` when `go_on` says no.
-    fn query(&self, text: &str, go_on: &dyn Fn() -> bool) -> Result<Option<Arc<(String, Vec<u32>)>>, PipelineError> {
+    fn query(&self, text: &str, go_on: &dyn Fn() -> bool) -> Result<Option<Arc<Query>>, PipelineError> {
         let lock = || self.last_query.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(last) = lock().clone().filter(|last| last.0 == text) {
+        if let Some(last) = lock().clone().filter(|last| last.text == text) {
             return Ok(Some(last));
         }
         let Some(ids) = self.base.tokenizer.bare(text, go_on)? else { return Ok(None) };
-        let query = Arc::new((text.to_owned(), ids));
+        let query = Arc::new(Query { text: text.to_owned(), ids });
         *lock() = Some(query.clone());
         Ok(Some(query))
     }
@@ -244,7 +250,7 @@ impl HeadModel for CrossEncoder {
             Head::Classifier { frame, truncation, .. } => {
                 let Some(query) = self.query(query, go_on)? else { return Ok(None) };
                 let how = (max_length, truncate, *truncation);
-                self.base.tokenizer.pair(frame, &query.1, input.text, how, go_on)?
+                self.base.tokenizer.pair(frame, &query.ids, input.text, how, go_on)?
             }
             Head::YesNo { prefix, suffix, .. } => {
                 let instruction = input.instruction.or(self.default_instruction.as_deref()).unwrap_or_default();
