@@ -112,15 +112,36 @@ export function factsOf({ total, embedded }: TokenColumns, dimensions: number, c
 
 /** Hangs the facts on the rows. The array given becomes the result. */
 export function withFacts(rows: Float32Array[], facts: EmbeddingFacts): Embeddings {
-  const toArrays = () => rows.map((row) => Array.from(row))
+  return withRowFacts(rows, facts, (row) => Array.from(row))
+}
+
+/** Hangs the facts of a call on its rows, and what the rows are as plain arrays. The array given becomes the result. */
+export function withRowFacts<Row, Plain>(
+  rows: Row[],
+  facts: EmbeddingFacts,
+  plain: (row: Row) => Plain,
+): Row[] & EmbeddingFacts & { toArrays(): Plain[]; toJSON(): Plain[] } {
+  const toArrays = () => rows.map(plain)
   return Object.defineProperties(rows, {
     dimensions: { value: facts.dimensions },
+    ...factProperties(facts),
+    toArrays: { value: toArrays },
+    toJSON: { value: toArrays },
+  }) as Row[] & EmbeddingFacts & { toArrays(): Plain[]; toJSON(): Plain[] }
+}
+
+/** What is known about the texts of a call, as properties that are not enumerable. */
+export function factProperties(facts: Omit<EmbeddingFacts, 'dimensions'>): PropertyDescriptorMap {
+  return {
     tokens: { get: () => facts.tokens },
     truncated: { value: facts.truncated },
     contractId: { value: facts.contractId },
-    toArrays: { value: toArrays },
-    toJSON: { value: toArrays },
-  }) as Embeddings
+  }
+}
+
+/** The facts of a call without texts. */
+export function noFacts(dimensions: number, contractId: string): EmbeddingFacts {
+  return { dimensions, tokens: Object.freeze([]), truncated: 0, contractId }
 }
 
 /** One block with its facts. */

@@ -3,23 +3,16 @@
  * have in common. No limits on the number or length of texts.
  */
 
+import { noFacts } from './embeddings'
 import { InvalidInputError } from './errors'
-import {
-  HEAD_CALL_CHECKS,
-  type HeadCallOptions,
-  type HeadModelDescriptor,
-  headDescriptor,
-  noFacts,
-} from './head_models'
+import { HEAD_CALL_CHECKS, type HeadCallOptions, type HeadModelDescriptor, headDescriptor } from './head_models'
 import { ModelHandle, type RaggedRows } from './model_handle'
 import type { NativeHeadInfo } from './native'
-import { anyText, checkOptions, type OptionChecks, signal } from './options'
-import { countPriority, type EmbeddingRole, priorityOf } from './roles'
+import { checkOptions } from './options'
+import { type EmbeddingRole, priorityOf } from './roles'
 import { type ModelStats, modelStats } from './stats'
-import type { TokenCountOptions } from './text_embedding'
+import { countTokens, type TokenCountOptions } from './token_count'
 import { snapshot } from './validation'
-
-const TOKEN_COUNT_CHECKS: OptionChecks<TokenCountOptions> = { instruction: anyText, signal }
 
 /** What {@link SparseTextEmbedding} and {@link MultiVectorTextEmbedding} have in common. It is not made by itself. */
 export abstract class HeadEmbedding<Result> {
@@ -92,17 +85,17 @@ export abstract class HeadEmbedding<Result> {
 
   /** Tokens of each text that survive truncation, special tokens counted, without a prompt. */
   tokenCount(texts: readonly string[], options?: TokenCountOptions): Promise<number[]> {
-    return this.#tokenCount('tokenCount', texts, 'generic', options)
+    return countTokens(this.#handle, 'tokenCount', texts, 'generic', options)
   }
 
   /** Tokens of each text as a query that survive truncation. */
   queryTokenCount(texts: readonly string[], options?: TokenCountOptions): Promise<number[]> {
-    return this.#tokenCount('queryTokenCount', texts, 'query', options)
+    return countTokens(this.#handle, 'queryTokenCount', texts, 'query', options)
   }
 
   /** Tokens of each text as a passage that survive truncation. */
   passageTokenCount(texts: readonly string[], options?: TokenCountOptions): Promise<number[]> {
-    return this.#tokenCount('passageTokenCount', texts, 'passage', options)
+    return countTokens(this.#handle, 'passageTokenCount', texts, 'passage', options)
   }
 
   /** What this model has done since it was loaded. */
@@ -135,22 +128,5 @@ export abstract class HeadEmbedding<Result> {
     }
     const asked = { role, priority: priorityOf(role, copy.length, priority), ...call }
     return this.#resultOf(await this.#handle.ragged(copy, asked, this.dimensions))
-  }
-
-  async #tokenCount(
-    method: string,
-    texts: readonly string[],
-    role: EmbeddingRole,
-    options: TokenCountOptions | undefined,
-  ): Promise<number[]> {
-    const copy = snapshot(texts)
-    const call = checkOptions(method, options, TOKEN_COUNT_CHECKS)
-    if (copy.length === 0) {
-      this.#handle.assertUsable(call.signal)
-      this.#handle.checkInstruction(role, call.instruction)
-      return []
-    }
-    const { embedded } = await this.#handle.tokenCounts(copy, { role, priority: countPriority(copy.length), ...call })
-    return Array.from(embedded)
   }
 }

@@ -1,9 +1,7 @@
 /**
- * What sparse, multi-vector and rerank models have in common: their options, their descriptor, and the
- * facts that hang on their results.
+ * What sparse, multi-vector and rerank models have in common: their options and their descriptor.
  */
 
-import type { EmbeddingFacts } from './embeddings'
 import { MODEL_OPTION_CHECKS, type ModelOptions, type Truncate } from './model_options'
 import type { NativeHeadInfo } from './native'
 import { anyText, type OptionChecks, oneOf, signal, wholeNumber } from './options'
@@ -85,26 +83,4 @@ export function headDescriptor({ contractId: _, ...facts }: NativeHeadInfo): Hea
 export function hidden<Row extends object>(row: Row, values: Readonly<Record<string, unknown>>): Row {
   for (const [name, value] of Object.entries(values)) Object.defineProperty(row, name, { value })
   return row
-}
-
-/** Hangs the facts of a call on its rows, and what the rows are as plain arrays. The array given becomes the result. */
-export function withRowFacts<Row, Plain>(
-  rows: Row[],
-  facts: EmbeddingFacts,
-  plain: (row: Row) => Plain,
-): Row[] & EmbeddingFacts & { toArrays(): Plain[]; toJSON(): Plain[] } {
-  const toArrays = () => rows.map(plain)
-  return Object.defineProperties(rows, {
-    dimensions: { value: facts.dimensions },
-    tokens: { get: () => facts.tokens },
-    truncated: { value: facts.truncated },
-    contractId: { value: facts.contractId },
-    toArrays: { value: toArrays },
-    toJSON: { value: toArrays },
-  }) as Row[] & EmbeddingFacts & { toArrays(): Plain[]; toJSON(): Plain[] }
-}
-
-/** The facts of a call without texts. */
-export function noFacts(dimensions: number, contractId: string): EmbeddingFacts {
-  return { dimensions, tokens: Object.freeze([]), truncated: 0, contractId }
 }

@@ -101,6 +101,6 @@ export {
   type StreamOptions,
   TextEmbedding,
   type TextEmbeddingLoadOptions,
-  type TokenCountOptions,
 } from './text_embedding'
+export type { TokenCountOptions } from './token_count'
 export { DEFAULT_MAX_BATCH_SIZE, MAX_TEXT_BYTES } from './validation'

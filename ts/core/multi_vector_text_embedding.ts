@@ -3,10 +3,10 @@
  */
 
 import { assertSameContract } from './contract'
-import type { EmbeddingFacts } from './embeddings'
+import { type EmbeddingFacts, withRowFacts } from './embeddings'
 import { DimensionMismatchError, InvalidInputError } from './errors'
 import { HeadEmbedding } from './head_embedding'
-import { HEAD_LOAD_CHECKS, type HeadLoadOptions, hidden, withRowFacts } from './head_models'
+import { HEAD_LOAD_CHECKS, type HeadLoadOptions, hidden } from './head_models'
 import { ModelHandle, type RaggedRows } from './model_handle'
 import type { NativeHeadInfo } from './native'
 import { checkOptions, text } from './options'

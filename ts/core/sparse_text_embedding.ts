@@ -2,9 +2,9 @@
  * A loaded sparse text embedding model: a weight for each of some words of a vocabulary.
  */
 
-import type { EmbeddingFacts } from './embeddings'
+import { type EmbeddingFacts, withRowFacts } from './embeddings'
 import { HeadEmbedding } from './head_embedding'
-import { HEAD_LOAD_CHECKS, type HeadLoadOptions, hidden, withRowFacts } from './head_models'
+import { HEAD_LOAD_CHECKS, type HeadLoadOptions, hidden } from './head_models'
 import { ModelHandle, type RaggedRows } from './model_handle'
 import type { NativeHeadInfo } from './native'
 import { checkOptions, text } from './options'

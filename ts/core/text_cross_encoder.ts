@@ -2,7 +2,7 @@
  * A loaded reranker: scores how well a text answers a query, by reading both together.
  */
 
-import type { EmbeddingFacts } from './embeddings'
+import { type EmbeddingFacts, factProperties, noFacts } from './embeddings'
 import { InvalidInputError } from './errors'
 import {
   HEAD_CALL_CHECKS,
@@ -11,7 +11,6 @@ import {
   type HeadLoadOptions,
   type HeadModelDescriptor,
   headDescriptor,
-  noFacts,
 } from './head_models'
 import { type Admission, ModelHandle } from './model_handle'
 import type { NativeHeadInfo } from './native'
@@ -187,11 +186,7 @@ export class TextCrossEncoder {
 
 /** Hangs the facts of a call on its rows, save for their length. */
 function withFacts<Row>(rows: Row[], facts: Omit<EmbeddingFacts, 'dimensions'>) {
-  return Object.defineProperties(rows, {
-    tokens: { get: () => facts.tokens },
-    truncated: { value: facts.truncated },
-    contractId: { value: facts.contractId },
-  }) as Row[] & Omit<EmbeddingFacts, 'dimensions'>
+  return Object.defineProperties(rows, factProperties(facts)) as Row[] & Omit<EmbeddingFacts, 'dimensions'>
 }
 
 function checkQuery(query: unknown): string {

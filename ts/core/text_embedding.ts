@@ -4,15 +4,16 @@
  */
 
 import { type EmbeddingStream, type StreamProgress, WindowedStream } from './embed_stream'
-import { type Embeddings, type FlatEmbeddings, flatWithFacts, withFacts } from './embeddings'
+import { type Embeddings, type FlatEmbeddings, flatWithFacts, noFacts, withFacts } from './embeddings'
 import { InvalidInputError } from './errors'
 import { ModelHandle } from './model_handle'
 import { MODEL_OPTION_CHECKS, type ModelOptions } from './model_options'
 import { checkDimensions, DEFAULT_MODEL, type ModelDescriptor, modelDescriptor } from './models'
 import type { NativeModelInfo } from './native'
 import { anyText, callback, checkOptions, type OptionChecks, oneOf, signal, text, wholeNumber } from './options'
-import { checkRole, countPriority, type EmbeddingRole, type Priority, priorityOf } from './roles'
+import { checkRole, type EmbeddingRole, type Priority, priorityOf } from './roles'
 import { type ModelStats, modelStats } from './stats'
+import { countTokens, type TokenCountOptions } from './token_count'
 import { Turns } from './turns'
 import { describe, snapshot } from './validation'
 
@@ -56,14 +57,6 @@ export interface RowOptions extends EmbedOptions {
 export interface FlatOptions extends EmbedOptions {
   /** One block of memory. */
   readonly output: 'flat'
-}
-
-/** Options of a token count. */
-export interface TokenCountOptions {
-  /** The task, for a model whose prompt takes one. */
-  readonly instruction?: string | undefined
-  /** Rejects the call at once with the signal's reason. */
-  readonly signal?: AbortSignal | undefined
 }
 
 /** Options of {@link TextEmbedding.embedStream}. */
@@ -113,7 +106,6 @@ const EMBED_CHECKS: OptionChecks<EmbedOptions> = {
   output: oneOf(['rows', 'flat']),
   signal,
 }
-const TOKEN_COUNT_CHECKS: OptionChecks<TokenCountOptions> = { instruction: anyText, signal }
 const { output: _, ...ROW_CHECKS } = EMBED_CHECKS
 const STREAM_CHECKS: OptionChecks<StreamOptions> = { ...ROW_CHECKS, role: checkRole, onProgress: callback }
 const CHUNK_CHECKS: OptionChecks<ChunkOptions> = {
@@ -295,17 +287,17 @@ export class TextEmbedding {
 
   /** Tokens of each text that survive truncation, special tokens counted, without a prompt. */
   tokenCount(texts: readonly string[], options?: TokenCountOptions): Promise<number[]> {
-    return this.#tokenCount('tokenCount', texts, 'generic', options)
+    return countTokens(this.#handle, 'tokenCount', texts, 'generic', options)
   }
 
   /** Tokens of each text in the query prompt that survive truncation. */
   queryTokenCount(texts: readonly string[], options?: TokenCountOptions): Promise<number[]> {
-    return this.#tokenCount('queryTokenCount', texts, 'query', options)
+    return countTokens(this.#handle, 'queryTokenCount', texts, 'query', options)
   }
 
   /** Tokens of each text in the passage prompt that survive truncation. */
   passageTokenCount(texts: readonly string[], options?: TokenCountOptions): Promise<number[]> {
-    return this.#tokenCount('passageTokenCount', texts, 'passage', options)
+    return countTokens(this.#handle, 'passageTokenCount', texts, 'passage', options)
   }
 
   /** What this model has done since it was loaded. */
@@ -341,25 +333,8 @@ export class TextEmbedding {
     checkDimensions(this.model, this.#descriptor, dimensions)
     this.#handle.assertUsable(signal)
     this.#handle.checkInstruction(role, instruction)
-    const facts = { dimensions, tokens: Object.freeze([]), truncated: 0, contractId: this.#handle.contract(dimensions) }
+    const facts = noFacts(dimensions, this.#handle.contract(dimensions))
     return output === 'flat' ? flatWithFacts(new Float32Array(0), 0, facts) : withFacts([], facts)
-  }
-
-  async #tokenCount(
-    method: string,
-    texts: readonly string[],
-    role: EmbeddingRole,
-    options: TokenCountOptions | undefined,
-  ): Promise<number[]> {
-    const copy = snapshot(texts)
-    const call = checkOptions(method, options, TOKEN_COUNT_CHECKS)
-    if (copy.length === 0) {
-      this.#handle.assertUsable(call.signal)
-      this.#handle.checkInstruction(role, call.instruction)
-      return []
-    }
-    const { embedded } = await this.#handle.tokenCounts(copy, { role, priority: countPriority(copy.length), ...call })
-    return Array.from(embedded)
   }
 }
 
