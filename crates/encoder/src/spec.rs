@@ -126,6 +126,23 @@ pub struct AttentionSpec {
     pub window: Option<usize>,
 }
 
+impl AttentionSpec {
+    /// `heads` heads that see every token: each with keys and values of its own, scores over `sqrt(head_dim)`, no norm and
+    /// no position.
+    pub fn full(heads: usize, head_dim: usize) -> Self {
+        AttentionSpec {
+            heads,
+            kv_heads: heads,
+            head_dim,
+            scale: 1.0 / (head_dim as f64).sqrt(),
+            qk_norm: None,
+            position: AttentionPosition::None,
+            causal: false,
+            window: None,
+        }
+    }
+}
+
 /// Norm of queries and keys.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum QkNorm {

@@ -10,8 +10,7 @@ use super::activation::activation;
 use super::config::unsupported;
 use super::{Architecture, Config, ConfigError, LayerNames, LinearNames, NormNames, TensorNames};
 use crate::spec::{
-    AttentionPosition, AttentionSpec, EmbeddingSpec, EncoderSpec, LayerSpec, MlpKind, MlpSpec, Norm, NormPlacement,
-    Positions,
+    AttentionSpec, EmbeddingSpec, EncoderSpec, LayerSpec, MlpKind, MlpSpec, Norm, NormPlacement, Positions,
 };
 
 /// Names in the checkpoints of `BertModel` (no prefix) and of models around it (`bert.`). `gamma` and `beta` are
@@ -77,16 +76,7 @@ pub(super) fn layers(
     let layer = LayerSpec {
         placement: NormPlacement::Post { twice: false },
         norm,
-        attention: AttentionSpec {
-            heads,
-            kv_heads: heads,
-            head_dim,
-            scale: 1.0 / (head_dim as f64).sqrt(),
-            qk_norm: None,
-            position: AttentionPosition::None,
-            causal: false,
-            window: None,
-        },
+        attention: AttentionSpec::full(heads, head_dim),
         mlp: MlpSpec {
             intermediate_size: config.count("intermediate_size")?,
             kind: MlpKind::Plain,

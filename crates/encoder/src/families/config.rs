@@ -112,6 +112,24 @@ impl<'a> Config<'a> {
         if count.is_multiple_of(2) { Ok(count) } else { Err(invalid(key, &count.into(), "an even number")) }
     }
 
+    /// Key and value heads: a divisor of `num_attention_heads`.
+    pub(super) fn kv_heads(&self, heads: usize) -> Result<usize, ConfigError> {
+        let kv_heads = self.count("num_key_value_heads")?;
+        if heads.is_multiple_of(kv_heads) {
+            return Ok(kv_heads);
+        }
+        let expected = format!("a divisor of num_attention_heads = {heads}");
+        Err(invalid("num_key_value_heads", &kv_heads.into(), expected))
+    }
+
+    /// Rows of the token type table of a model that may have none: `type_vocab_size` is 0 then.
+    pub(super) fn token_types(&self) -> Result<Option<usize>, ConfigError> {
+        match self.get("type_vocab_size").and_then(Value::as_u64) {
+            Some(0) => Ok(None),
+            _ => self.count("type_vocab_size").map(Some),
+        }
+    }
+
     /// A token id.
     pub(super) fn optional_index(&self, key: &'static str) -> Result<Option<u32>, ConfigError> {
         let Some(value) = self.get(key) else {

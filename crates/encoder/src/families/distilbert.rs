@@ -8,8 +8,7 @@ use serde_json::json;
 use super::activation::activation;
 use super::{Architecture, Config, ConfigError, LayerNames, LinearNames, TensorNames, bert};
 use crate::spec::{
-    AttentionPosition, AttentionSpec, EmbeddingSpec, EncoderSpec, LayerSpec, MlpKind, MlpSpec, Norm, NormPlacement,
-    Positions,
+    AttentionSpec, EmbeddingSpec, EncoderSpec, LayerSpec, MlpKind, MlpSpec, Norm, NormPlacement, Positions,
 };
 
 const NAMES: TensorNames = TensorNames {
@@ -41,16 +40,7 @@ pub(super) fn parse(config: &Config<'_>) -> Result<Architecture, ConfigError> {
     let layer = LayerSpec {
         placement: NormPlacement::Post { twice: false },
         norm,
-        attention: AttentionSpec {
-            heads,
-            kv_heads: heads,
-            head_dim,
-            scale: 1.0 / (head_dim as f64).sqrt(),
-            qk_norm: None,
-            position: AttentionPosition::None,
-            causal: false,
-            window: None,
-        },
+        attention: AttentionSpec::full(heads, head_dim),
         mlp: MlpSpec {
             intermediate_size: config.count("hidden_dim")?,
             kind: MlpKind::Plain,

@@ -9,52 +9,33 @@
 use serde_json::{Value, json};
 
 use super::activation::activation;
-use super::config::{invalid, positive, unsupported};
+use super::config::{positive, unsupported};
 use super::layer_types::{LayerType, layer_types};
 use super::rope::{RopeKeys, theta};
-use super::{Architecture, Config, ConfigError, LayerNames, LinearNames, NormNames, TensorNames};
+use super::{Architecture, Config, ConfigError, LayerNames, TensorNames, qwen3};
 use crate::spec::{
     AttentionPosition, AttentionSpec, EmbeddingSpec, EncoderSpec, LayerSpec, MlpKind, MlpSpec, Norm, NormPlacement,
     Positions, QkNorm, Rope, RopeScaling,
 };
 
+/// Qwen3's, and two norms more.
 const NAMES: TensorNames = TensorNames {
-    prefixes: &["", "model."],
-    word_embeddings: "embed_tokens.weight",
-    position_embeddings: None,
-    token_type_embeddings: None,
-    embeddings_norm: None,
-    relative_bias: None,
-    final_norm: Some("norm"),
-    norm: &[NormNames { weight: "weight", bias: "bias" }],
     layer: LayerNames {
-        query: LinearNames::unbiased("layers.{}.self_attn.q_proj"),
-        key: LinearNames::unbiased("layers.{}.self_attn.k_proj"),
-        value: LinearNames::unbiased("layers.{}.self_attn.v_proj"),
-        query_norm: Some("layers.{}.self_attn.q_norm"),
-        key_norm: Some("layers.{}.self_attn.k_norm"),
-        attention_output: LinearNames::unbiased("layers.{}.self_attn.o_proj"),
-        attention_norm: "layers.{}.input_layernorm",
         attention_output_norm: Some("layers.{}.post_attention_layernorm"),
-        up: LinearNames::unbiased("layers.{}.mlp.up_proj"),
-        gate: Some(LinearNames::unbiased("layers.{}.mlp.gate_proj")),
-        down: LinearNames::unbiased("layers.{}.mlp.down_proj"),
         mlp_norm: "layers.{}.pre_feedforward_layernorm",
         mlp_output_norm: Some("layers.{}.post_feedforward_layernorm"),
+        ..qwen3::NAMES.layer
     },
+    ..qwen3::NAMES
 };
 
 pub(super) fn parse(config: &Config<'_>) -> Result<Architecture, ConfigError> {
     ensure_supported(config)?;
     let hidden_size = config.count("hidden_size")?;
     let heads = config.count("num_attention_heads")?;
-    let kv_heads = config.count("num_key_value_heads")?;
-    if !heads.is_multiple_of(kv_heads) {
-        let expected = format!("a divisor of num_attention_heads = {heads}");
-        return Err(invalid("num_key_value_heads", &json!(kv_heads), expected));
-    }
+    let kv_heads = config.kv_heads(heads)?;
     let head_dim = config.even_count("head_dim")?;
-    // Rows, and added to the stored weight: Gemma writes the norm's scale less 1.
+    // Gemma stores a norm's scale less 1.
     let epsilon = config.optional_epsilon("rms_norm_eps")?.unwrap_or(1e-6);
     let norm = Norm::RmsNorm { epsilon, offset: 1.0 };
     let scalar = match config.get("query_pre_attn_scalar") {

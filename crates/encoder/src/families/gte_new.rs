@@ -33,21 +33,12 @@ pub(super) fn parse(config: &Config<'_>) -> Result<Architecture, ConfigError> {
         placement: NormPlacement::Post { twice: false },
         norm,
         attention: AttentionSpec {
-            heads,
-            kv_heads: heads,
-            head_dim,
-            scale: 1.0 / (head_dim as f64).sqrt(),
-            qk_norm: None,
             position: AttentionPosition::Rope(rope(config)?),
-            causal: false,
-            window: None,
+            ..AttentionSpec::full(heads, head_dim)
         },
         mlp: MlpSpec { intermediate_size, kind: MlpKind::Gated, activation: activation(config, "hidden_act", "gelu")? },
     };
-    let token_types = match config.get("type_vocab_size").and_then(Value::as_u64) {
-        Some(0) => None,
-        _ => Some(config.count("type_vocab_size")?),
-    };
+    let token_types = config.token_types()?;
     let spec = EncoderSpec {
         vocab_size: config.count("vocab_size")?,
         hidden_size,

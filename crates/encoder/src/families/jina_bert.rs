@@ -49,14 +49,9 @@ pub(super) fn parse(config: &Config<'_>, has_tensor: &dyn Fn(&str) -> bool) -> R
         placement: NormPlacement::Post { twice: shape.twice },
         norm,
         attention: AttentionSpec {
-            heads,
-            kv_heads: heads,
-            head_dim,
-            scale: 1.0 / (head_dim as f64).sqrt(),
             qk_norm: shape.qk_norm.then_some(QkNorm::AllHeads(norm)),
             position: AttentionPosition::Alibi,
-            causal: false,
-            window: None,
+            ..AttentionSpec::full(heads, head_dim)
         },
         mlp: MlpSpec { intermediate_size, kind: MlpKind::Gated, activation },
     };

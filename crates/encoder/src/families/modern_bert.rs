@@ -56,14 +56,9 @@ pub(super) fn parse(config: &Config<'_>) -> Result<Architecture, ConfigError> {
             placement: NormPlacement::Pre { attention_norm: i > 0 },
             norm,
             attention: AttentionSpec {
-                heads,
-                kv_heads: heads,
-                head_dim,
-                scale: 1.0 / (head_dim as f64).sqrt(),
-                qk_norm: None,
                 position: AttentionPosition::Rope(Rope { theta, scaling: RopeScaling::None }),
-                causal: false,
                 window,
+                ..AttentionSpec::full(heads, head_dim)
             },
             mlp,
         }

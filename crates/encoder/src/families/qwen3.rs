@@ -6,7 +6,6 @@
 
 use serde_json::json;
 
-use super::config::invalid;
 use super::layer_types::only_full;
 use super::rope::{RopeKeys, theta};
 use super::{Architecture, Config, ConfigError, LayerNames, LinearNames, NormNames, TensorNames};
@@ -16,7 +15,7 @@ use crate::spec::{
 };
 use simile_kernels::Activation;
 
-const NAMES: TensorNames = TensorNames {
+pub(super) const NAMES: TensorNames = TensorNames {
     prefixes: &["", "model."],
     word_embeddings: "embed_tokens.weight",
     position_embeddings: None,
@@ -52,11 +51,7 @@ pub(super) fn parse(config: &Config<'_>) -> Result<Architecture, ConfigError> {
     let count = config.layers("num_hidden_layers")?;
     only_full(config, count)?;
     let heads = config.count("num_attention_heads")?;
-    let kv_heads = config.count("num_key_value_heads")?;
-    if !heads.is_multiple_of(kv_heads) {
-        let expected = format!("a divisor of num_attention_heads = {heads}");
-        return Err(invalid("num_key_value_heads", &json!(kv_heads), expected));
-    }
+    let kv_heads = config.kv_heads(heads)?;
     let head_dim = config.even_count("head_dim")?;
     let epsilon = config.optional_epsilon("rms_norm_eps")?.unwrap_or(1e-6);
     let norm = Norm::RmsNorm { epsilon, offset: 0.0 };
